@@ -24,7 +24,8 @@
  * kernel program does not summon the lane's holder. It copies the bit to threads and processes that
  * the thread creates, and clears it when the thread ends or executes another program. The holder
  * looks at the lane from time to time; if a thread does not keep its promise, the holder notices
- * and takes the promise back.
+ * and takes the promise back. If the agent sets request_count of a lane to 0, threads on it promise
+ * nothing and do not nap: holders have taken over.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */
@@ -56,7 +57,7 @@ struct sidelane_lane_limits {
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
 	uint32_t policy;      /* 16: lending policy of the batch lane, enum sidelane_policy */
 	uint32_t contention_cost_ppm; /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
-	uint32_t request_count; /* 24: number of request lanes of this batch lane's core; 0: not a batch lane */
+	uint32_t request_count; /* 24: number of request lanes of this batch lane's core; 0: batch must not check it */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: CPUs of those request lanes */
 	uint64_t queued_ns;   /* 56: age that each waiting request adds, for the deadline policy */
 };

@@ -78,7 +78,7 @@ struct sidelane_hold_word {
 	uint32_t waiting_pid; /* 28: thread id of the batch thread that waits */
 	uint64_t lent_until_ns; /* 32: end of the last lending, if no holder takes the lane back */
 	uint32_t kept_off;   /* 40: 1 while batch is kept off the lane, whatever the service does */
-	uint32_t reserved;   /* 44 */
+	uint32_t call_when_idle; /* 44: 1 while a keeper that evicted batch waits for the service to stop */
 	uint64_t threshold_ns; /* 48: time for which the holder waited until the service had been idle for long enough */
 	uint64_t comparing_ns; /* 56: time of the holder beside the idle service while batch was kept off */
 };

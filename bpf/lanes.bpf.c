@@ -56,6 +56,8 @@ struct lane_switch {
 	uint32_t was; /* class of the thread that leaves, enum sidelane_class */
 	uint32_t is;  /* class of the thread that comes, enum sidelane_class */
 	uint32_t identity; /* identity of the thread that comes */
+	uint32_t tgid;     /* process id of the thread that comes */
+	uint32_t pid;      /* its thread id */
 	bool preempted; /* 1: the thread that leaves was preempted */
 	uint64_t now_ns;
 	struct task_struct *prev;
@@ -63,7 +65,6 @@ struct lane_switch {
 	struct sidelane_lane_word *word;
 	struct sidelane_lane_stats *stats;
 	struct sidelane_lane_role *role;
-	struct sidelane_hold_word *hold;
 };
 
 static __always_inline bool is_on_its_request_lane(const struct lane_switch *s)
@@ -71,15 +72,20 @@ static __always_inline bool is_on_its_request_lane(const struct lane_switch *s)
 	return s->role->role == SIDELANE_ROLE_REQUEST && s->role->service == number_of(s->identity);
 }
 
-static __always_inline void count(const struct lane_switch *s)
+/* Counts a switch, and returns the number of switches before it. */
+static __always_inline uint64_t count(const struct lane_switch *s)
 {
-	s->stats->switches++;
-	if (s->is == SIDELANE_LC)
+	uint64_t before = s->stats->switches;
+
+	s->stats->switches = before + 1;
+	if (s->is == SIDELANE_LC) {
 		s->stats->lc_switches++;
+		if (!is_on_its_request_lane(s))
+			s->stats->lc_strays++;
+	}
 	if (s->is == SIDELANE_BATCH && s->role->role != SIDELANE_ROLE_BATCH)
 		s->stats->batch_strays++;
-	if (s->is == SIDELANE_LC && !is_on_its_request_lane(s))
-		s->stats->lc_strays++;
+	return before;
 }
 
 static __always_inline void write_word(const struct lane_switch *s)
@@ -93,8 +99,8 @@ static __always_inline void write_word(const struct lane_switch *s)
 	} else if (s->was != SIDELANE_LC && s->is == SIDELANE_LC) {
 		store_once(word->lc_since_ns, s->now_ns);
 	}
-	store_once(word->pid, s->next->pid);
-	store_once(word->tgid, s->next->tgid);
+	store_once(word->pid, s->pid);
+	store_once(word->tgid, s->tgid);
 	store_once(word->switches, word->switches + 1);
 	/* Full barrier: batch reads the words of its partner lanes next. With self-checking batch, a switch between two
 	 * batch threads needs it, too, because only some of them check their lane. */
@@ -106,26 +112,28 @@ static __always_inline void write_word(const struct lane_switch *s)
 }
 
 /* Wakes a keeper that sleeps. A holder that naps on the lane checks the lane words by itself. */
-static __always_inline void wake_keeper(uint32_t cpu)
+static __always_inline void wake_keeper(uint32_t cpu, uint32_t more_states)
 {
-	call_keeper(cpu, SIDELANE_RELEASED, false);
-	call_keeper(cpu, SIDELANE_LENT, false);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+
+	if (hold)
+		call_keeper(cpu, hold, IN_STATE(SIDELANE_RELEASED) | IN_STATE(SIDELANE_LENT) | more_states, false);
 }
 
 /* Counts a thread of a service that was put on a batch lane. The keeper then evicts batch from that lane. */
-static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
+CHECKED_ALONE int receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
 {
+	if (!word)
+		return 0;
 	__sync_fetch_and_add(&word->lc_visitors, 1);
-	wake_keeper(cpu);
-	if (ext_is_on())
-		call_keeper(cpu, SIDELANE_HELD, false);
+	wake_keeper(cpu, ext_is_on() ? IN_STATE(SIDELANE_HELD) : 0);
+	return 0;
 }
 
 /* Handles a batch lane's part of a context switch, before the lane's word is written. */
-static __always_inline void batch_lane_before(const struct lane_switch *s)
+static __always_inline void batch_lane_before(const struct lane_switch *s, struct sidelane_hold_word *hold)
 {
-	struct sidelane_hold_word *hold = s->hold;
-	bool holder_comes = is_holder(hold, s->next->pid);
+	bool is_batch_lane = s->role->role == SIDELANE_ROLE_BATCH, holder_comes = is_holder(hold, s->pid);
 
 	if (holder_comes)
 		s->stats->holder_since_ns = s->now_ns;
@@ -134,39 +142,32 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	if (s->was == SIDELANE_BATCH)
 		note_cut_nap(s->cpu, s->role, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);
 	if (s->was == SIDELANE_BATCH && s->is != SIDELANE_BATCH) {
-		batch_turn_ends(s->cpu, s->prev->pid, s->now_ns);
+		batch_turn_ends(s->role, s->stats, hold, s->prev->pid, s->now_ns);
 		store_once(hold->waiting_pid, s->prev->pid);
 		store_once(hold->batch_waits, s->preempted);
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
+	if (!is_batch_lane)
+		return;
 	/* A thread may belong to the service only since it came to this lane, for example after a restart of the
 	 * service. */
-	if (s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_LC && s->was != SIDELANE_LC)
+	if (s->is == SIDELANE_LC && s->was != SIDELANE_LC)
 		receive_visitor(s->word, s->cpu);
+	/* A switch between threads of batch changes nothing in the ledger. */
+	if (s->was != SIDELANE_BATCH || s->is != SIDELANE_BATCH)
+		ledger_turn(s->role, s->stats, hold, turn_kind(s->next, s->is, holder_comes), s->now_ns);
 }
 
-/* Enters the turn that ends into the ledger of a batch lane. A switch between threads of one kind changes nothing. */
-static __always_inline void note_ledger(const struct lane_switch *s)
+/* Handles the rest of the switch on a batch lane to which batch has come. */
+static __always_inline void batch_lane_after(const struct lane_switch *s, struct sidelane_hold_word *hold)
 {
-	if (s->role->role != SIDELANE_ROLE_BATCH || (s->was == SIDELANE_BATCH && s->is == SIDELANE_BATCH))
-		return;
-	ledger_turn(s->cpu, turn_kind(s->next, s->is, is_holder(s->hold, s->next->pid)), s->now_ns);
-}
-
-/* Informs the partner lanes that the service has started or stopped, or that batch has come. */
-static __always_inline void tell_partners(const struct lane_switch *s, bool starts, bool stops)
-{
-	bool batch_is_on = s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_BATCH;
-
-	if (s->role->role == SIDELANE_ROLE_REQUEST && starts)
-		service_starts(s->cpu);
-	else if (s->role->role == SIDELANE_ROLE_REQUEST && stops)
-		service_stops(s->cpu);
-	else if (batch_is_on && s->was != SIDELANE_BATCH)
-		batch_turn_begins(s->cpu, s->prev->pid, s->next->pid, s->now_ns);
-	else if (batch_is_on && (settings.self_checking || ext_is_on()))
-		batch_turn_goes_on(s->cpu, s->next->pid);
+	if (s->was != SIDELANE_BATCH) {
+		s->stats->batch_since_ns = s->now_ns;
+		batch_turn_begins(s->role, s->stats, hold, s->prev->pid, s->pid);
+	} else if (settings.self_checking || ext_is_on()) {
+		batch_turn_goes_on(s->role, hold, s->pid);
+	}
 }
 
 /* Handles a switch that the kernel did not report. Some kernels hide some of their threads from every tracer, and
@@ -174,7 +175,7 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
  * unknown. */
 static __always_inline void note_untold(struct lane_switch *s)
 {
-	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid) {
+	if ((uint32_t)s->prev->pid != s->word->pid && s->stats->switches) {
 		store_once(s->stats->untold, s->stats->untold + 1);
 		guard_forget(s->cpu);
 	}
@@ -184,6 +185,7 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_hold_word *hold = 0;
 	struct lane_switch s = {
 		.cpu = cpu,
 		.prev = prev,
@@ -191,15 +193,16 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 		.word = lane_word(cpu),
 		.stats = bpf_map_lookup_elem(&lane_stats, &cpu),
 		.role = bpf_map_lookup_elem(&lane_roles, &cpu),
-		.hold = bpf_map_lookup_elem(&hold_words, &cpu),
 	};
 
-	if (!s.word || !s.stats || !s.role || !s.hold)
+	if (!s.word || !s.stats || !s.role)
 		return 0;
 	s.now_ns = bpf_ktime_get_ns();
 	s.was = s.word->class_;
-	s.identity = next->tgid ? identity_of(next->tgid) : 0;
-	s.is = next->tgid ? class_of(s.identity) : SIDELANE_IDLE;
+	s.pid = next->pid;
+	s.tgid = next->tgid;
+	s.identity = s.tgid ? identity_of(s.tgid) : 0;
+	s.is = s.tgid ? class_of(s.identity) : SIDELANE_IDLE;
 	s.preempted = was_preempted(preempt, prev);
 	bool busy = still_busy(s.word, s.is, s.preempted);
 
@@ -207,16 +210,20 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
 		note_stolen(s.role, s.stats, s.was);
 	/* A lane that is withdrawn has no role, but a turn of batch that began there before still has to end. */
-	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
-		batch_lane_before(&s);
-	note_turn(cpu, s.word, s.was, s.now_ns);
+	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns) {
+		hold = bpf_map_lookup_elem(&hold_words, &cpu);
+		if (hold)
+			batch_lane_before(&s, hold);
+	}
+	if (settings.turns)
+		note_turn(cpu, s.word, s.was, s.now_ns);
 	note_untold(&s);
 	note_halt(prev);
 	guard_switch(cpu, s.was, s.is, s.now_ns);
-	note_share(cpu, s.is, s.identity, s.now_ns);
-	note_ledger(&s);
+	if (settings.shares)
+		note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);
-	count(&s);
+	uint64_t switches = count(&s);
 	if (s.is == SIDELANE_BATCH) {
 		ext_note_class(next);
 		if (s.role->role == SIDELANE_ROLE_BATCH && outranks_the_holder(next))
@@ -226,11 +233,20 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	bool stops = !busy && make_idle(s.word, s.stats, s.now_ns);
 	if (settings.requests)
 		request_switch(cpu, prev, s.was, s.preempted, next, s.is, s.now_ns);
-	if (s.stats->switches % COST_SAMPLE_EVERY == 0) {
+	if (switches % COST_SAMPLE_EVERY == COST_SAMPLE_EVERY - 1) {
 		s.stats->cost_ns += bpf_ktime_get_ns() - s.now_ns;
 		s.stats->cost_samples++;
 	}
-	tell_partners(&s, starts, stops);
+	/* The partner lanes learn that the service has started or stopped, or that batch has come. */
+	if (s.role->role == SIDELANE_ROLE_REQUEST) {
+		if (starts)
+			service_starts(s.role, true);
+		else if (stops)
+			service_stops(s.role, s.word);
+		return 0;
+	}
+	if (s.is == SIDELANE_BATCH && hold && s.role->role == SIDELANE_ROLE_BATCH)
+		batch_lane_after(&s, hold);
 	return 0;
 }
 
@@ -324,24 +340,22 @@ int BPF_PROG(lane_free, struct task_struct *task)
 static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
-	struct sidelane_lane_word *word = lane_word(cpu);
 
-	if (!role || !word || role->role != SIDELANE_ROLE_BATCH || classify(task) != SIDELANE_LC)
-		return;
-	receive_visitor(word, cpu);
+	if (role && role->role == SIDELANE_ROLE_BATCH && classify(task) == SIDELANE_LC)
+		receive_visitor(lane_word(cpu), cpu);
 }
 
 /* Handles a thread that waited for a request lane and is moved to another lane before it ran there. */
 static __always_inline void note_departure(struct task_struct *task, uint32_t cpu)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (!role || role->role != SIDELANE_ROLE_REQUEST || classify(task) != SIDELANE_LC)
+		return;
 	struct sidelane_lane_word *word = lane_word(cpu);
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
-
-	if (!role || !word || !stats || role->role != SIDELANE_ROLE_REQUEST || load_once(word->lc_since_ns))
-		return;
-	if (classify(task) == SIDELANE_LC && make_idle(word, stats, bpf_ktime_get_ns()))
-		service_stops(cpu);
+	if (word && stats && !load_once(word->lc_since_ns) && make_idle(word, stats, bpf_ktime_get_ns()))
+		service_stops(role, word);
 }
 
 SEC("tp_btf/sched_migrate_task")
@@ -370,7 +384,7 @@ int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 
 	if (role && role->role == SIDELANE_ROLE_BATCH && state < step)
-		wake_keeper(cpu);
+		wake_keeper(cpu, 0);
 	return 0;
 }
 

@@ -165,8 +165,8 @@ struct {
 uint32_t switches_tell;
 
 /* Marks a function that the kernel's verifier checks once, not again on each path to it. Loops over partners have
- * many paths: without this mark the verifier took most of a second. Such a function takes plain numbers, and looks
- * up the data of a CPU itself. */
+ * many paths: without this mark the verifier took most of a second. Such a function takes numbers and pointers to
+ * structs, and has to compare each pointer with null. */
 #define CHECKED_ALONE __noinline
 
 #define load_once(x) (*(volatile typeof(x) *)&(x))

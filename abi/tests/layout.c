@@ -66,7 +66,7 @@ static void hold_word(void)
 	FIELD(sidelane_hold_word, waiting_pid);
 	FIELD(sidelane_hold_word, lent_until_ns);
 	FIELD(sidelane_hold_word, kept_off);
-	FIELD(sidelane_hold_word, reserved);
+	FIELD(sidelane_hold_word, call_when_idle);
 	FIELD(sidelane_hold_word, threshold_ns);
 	FIELD(sidelane_hold_word, comparing_ns);
 	CONSTANT(SIDELANE_RELEASED);

@@ -109,6 +109,11 @@ struct sched_info {
 	unsigned long long last_arrival;
 };
 
+/* Times of a CPU, by kind. */
+struct kernel_cpustat {
+	__u64 cpustat[10];
+};
+
 struct signal_struct {
 	int nr_threads;
 };

@@ -21,31 +21,14 @@ static __always_inline bool look_at_lc_clock(struct sidelane_lane_word *word, ui
 /* Returns the time that latency-critical (LC) threads have run on a lane, up to `now_ns`. A read that collides with a
  * context switch there is repeated; two collisions in a row are rare. The repetition is not a loop: compilers place the
  * exit of a loop so that the verifiers of Linux 6.1 and before reject it. */
-static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
+static __always_inline uint64_t lc_clock_ns(struct sidelane_lane_word *word, uint64_t now_ns)
 {
-	struct sidelane_lane_word *word = lane_word(lane);
 	uint64_t done_ns = 0, since_ns = 0;
 
-	if (!word)
-		return 0;
 	if (!look_at_lc_clock(word, &done_ns, &since_ns) && !look_at_lc_clock(word, &done_ns, &since_ns) &&
 	    !look_at_lc_clock(word, &done_ns, &since_ns))
 		look_at_lc_clock(word, &done_ns, &since_ns);
 	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
-}
-
-/* Returns the time that latency-critical (LC) threads have run on the partners of a batch lane, summed over the
- * partners. */
-CHECKED_ALONE uint64_t partners_lc_clock_ns(uint32_t cpu, uint64_t now_ns)
-{
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
-	uint64_t sum_ns = 0;
-
-	if (!role)
-		return 0;
-	for_each_partner(lane, role)
-		sum_ns += lc_clock_ns(lane, now_ns);
-	return sum_ns;
 }
 
 static __always_inline uint32_t log2_floor(uint64_t v)
@@ -74,13 +57,12 @@ static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
 }
 
 /* Records the turn, by a thread of the class `was`, that ends now; called before the lane's word changes. The record is
- * needed for requests that the service emits, since this program does not learn when such requests start. For other
- * services this is dead code. */
+ * needed for requests that the service emits, since this program does not learn when such requests start. */
 static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *word, uint32_t was, uint64_t now_ns)
 {
 	struct sidelane_lane_turns *turns;
 
-	if (!settings.turns || (was != SIDELANE_LC && was != SIDELANE_BATCH))
+	if (was != SIDELANE_LC && was != SIDELANE_BATCH)
 		return;
 	turns = bpf_map_lookup_elem(&lane_turns, &cpu);
 	if (!turns)

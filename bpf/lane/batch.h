@@ -51,11 +51,13 @@ static __always_inline bool a_waited_request_runs(struct sidelane_lane_role *rol
 }
 
 /* Returns how long batch ran beside requests that had to wait, in a turn of batch that ends now. */
-static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
-						 uint64_t began_ns, uint64_t now_ns)
+CHECKED_ALONE uint64_t beside_waited_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					uint64_t began_ns, uint64_t now_ns)
 {
 	uint64_t longest_ns = 0;
 
+	if (!role || !stats)
+		return 0;
 	for_each_partner(lane, role) {
 		struct sidelane_request_word *request = waited_request(role, lane);
 		if (!request)
@@ -83,20 +85,66 @@ static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, stru
 	stats->lent_overlap_ns += both_ns - leaked_ns;
 }
 
-/* Handles the end of a turn of the batch thread `pid` on `cpu`. */
-CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
+/* State of the partner lanes of a batch lane, taken together. */
+struct partners {
+	uint64_t lc_clock_ns;    /* run time of the service's threads */
+	uint64_t lc_stolen_ns;   /* time stolen from them */
+	uint32_t busy;           /* 1: the service needs one of the lanes */
+};
+
+static __always_inline void look_at_partners(struct sidelane_lane_role *role, uint64_t now_ns, struct partners *all)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
-	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *word = lane_word(lane);
+		if (!word)
+			continue;
+		all->busy |= load_once(word->busy);
+		all->lc_clock_ns += lc_clock_ns(word, now_ns);
+		all->lc_stolen_ns += stolen_from_lc_ns(lane, word);
+	}
+}
+
+/* Returns the end of the service's last busy period on the partner lanes; 0 before the first. */
+static __always_inline uint64_t idle_since_ns(struct sidelane_lane_role *role)
+{
+	uint64_t last_ns = 0;
+
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *word = lane_word(lane);
+		uint64_t since_ns = word ? load_once(word->idle_since_ns) : 0;
+		if (since_ns > last_ns)
+			last_ns = since_ns;
+	}
+	return last_ns;
+}
+
+/* Records how long batch ran beside each busy partner lane, in a turn of batch that ends now. */
+CHECKED_ALONE int record_reactions(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+				   uint64_t began_ns, uint64_t stolen_ns, uint64_t now_ns)
+{
+	if (!role || !stats)
+		return 0;
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
+		if (request && load_once(request->busy))
+			record(stats->off_hist, above(both_ran_ns(request, began_ns, now_ns), stolen_ns));
+	}
+	return 0;
+}
+
+/* Handles the end of a turn of the batch thread `pid`. */
+CHECKED_ALONE int batch_turn_ends(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+				  struct sidelane_hold_word *hold, uint32_t pid, uint64_t now_ns)
+{
+	struct partners partners = {};
 
 	if (!role || !stats || !hold)
 		return 0;
+	look_at_partners(role, now_ns, &partners);
 	uint64_t began_ns = stats->batch_since_ns;
-	uint64_t clock_ns = partners_lc_clock_ns(cpu, now_ns);
 	bool lent = ext_is_on() ? ext_turn_was_lent(stats, hold) : stats->turn_is_lent;
-	uint64_t stolen_ns = surely_stolen_ns(role, stats, !lent && (hold->holder_pid || ext_is_on()));
-	uint64_t both_ns = above(above(clock_ns, stats->overlap_mark_ns), stolen_ns);
+	uint64_t stolen_ns = surely_stolen_ns(stats, partners.lc_stolen_ns, !lent && (hold->holder_pid || ext_is_on()));
+	uint64_t both_ns = above(above(partners.lc_clock_ns, stats->overlap_mark_ns), stolen_ns);
 
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
@@ -111,11 +159,8 @@ CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 		return 0;
 	}
 	stats->overlap_ns += both_ns;
-	for_each_partner(lane, role) {
-		struct sidelane_lane_word *request = lane_word(lane);
-		if (request && load_once(request->busy))
-			record(stats->off_hist, above(both_ran_ns(request, began_ns, now_ns), stolen_ns));
-	}
+	if (partners.busy)
+		record_reactions(role, stats, began_ns, stolen_ns, now_ns);
 	return 0;
 }
 
@@ -129,61 +174,58 @@ static __always_inline void holder_was_first(struct sidelane_lane_role *role, st
 	}
 }
 
-/* Handles the begin of a turn of the batch thread `pid` on `cpu`, after the thread `before`. */
-CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid, uint64_t now_ns)
+/* Handles the begin of a turn of the batch thread `pid` on this CPU, after the thread `before`. The caller has set the
+ * begin in `stats`. */
+CHECKED_ALONE int batch_turn_begins(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+				    struct sidelane_hold_word *hold, uint32_t before, uint32_t pid)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
-	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct partners partners = {};
 
 	if (!role || !stats || !hold)
 		return 0;
-	uint64_t lc_off_ns = 0;
-	bool busy = a_partner_is_busy(role);
+	uint32_t state = load_once(hold->state);
+	uint64_t now_ns = stats->batch_since_ns;
 	uint64_t stolen_ns = above(stats->stolen_seen_ns, load_once(stats->stolen_mark_ns));
 
-	begin_stolen(role, stats);
-	stats->batch_since_ns = now_ns;
-	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
-	stats->overlap_mark_ns = partners_lc_clock_ns(cpu, now_ns);
+	stats->turn_is_lent = state == SIDELANE_LENT;
+	look_at_partners(role, now_ns, &partners);
+	begin_stolen(stats, partners.lc_stolen_ns);
+	stats->overlap_mark_ns = partners.lc_clock_ns;
 	/* Batch that is switched in on a held lane is a leak, unless a keeper on another lane let batch in just before
 	 * the hold. */
-	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
+	if (state == SIDELANE_HELD && (partners.busy || !ext_is_on()))
 		stats->leaks++;
-	for_each_partner(lane, role) {
-		struct sidelane_lane_word *request = lane_word(lane);
-		if (!request)
-			continue;
-		uint64_t off_ns = load_once(request->idle_since_ns);
-		if (off_ns > lc_off_ns)
-			lc_off_ns = off_ns;
-	}
-	/* A holder that ran only to check the lane, while the service was idle, has not held the lane. */
-	bool after_hold = ext_took_back(cpu) || (is_holder(hold, before) && stats->holder_since_ns < lc_off_ns);
+	bool was_refused = ext_took_back(cpu);
 	if (looks_for_itself(pid))
 		return 0;
-	if (stats->turn_is_lent && a_waited_request_runs(role))
-		summon(cpu, SIDELANE_LENT, false);
-	else if (busy)
-		summon_beside_busy(cpu, false);
-	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
-		record(stats->on_hist, above(now_ns - lc_off_ns, stolen_ns));
+	if (state == SIDELANE_LENT && a_waited_request_runs(role)) {
+		summon_from_lent(cpu, hold, false);
+	} else if (partners.busy) {
+		summon_beside_busy(cpu, hold, false);
+	} else if (was_refused || is_holder(hold, before)) {
+		uint64_t lc_off_ns = idle_since_ns(role);
+		/* A holder that ran only to check the lane, while the service was idle, has not held the lane. */
+		bool after_hold = was_refused || stats->holder_since_ns < lc_off_ns;
+		if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
+			record(stats->on_hist, above(now_ns - lc_off_ns, stolen_ns));
+	}
 	return 0;
 }
 
 /* Handles a switch from one batch thread to another, without a holder in between. If the service has started during the
  * first thread's turn, that thread may be self-checking, or about to leave. The second thread is neither, so it is
  * summoned here. */
-CHECKED_ALONE int batch_turn_goes_on(uint32_t cpu, uint32_t pid)
+CHECKED_ALONE int batch_turn_goes_on(struct sidelane_lane_role *role, struct sidelane_hold_word *hold, uint32_t pid)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	uint32_t cpu = bpf_get_smp_processor_id();
 
-	if (!role || looks_for_itself(pid))
+	if (!role || !hold || looks_for_itself(pid))
 		return 0;
 	if (a_partner_is_busy(role))
-		summon_beside_busy(cpu, false);
+		summon_beside_busy(cpu, hold, false);
 	if (a_waited_request_runs(role))
-		summon(cpu, SIDELANE_LENT, false);
+		summon_from_lent(cpu, hold, false);
 	return 0;
 }
 

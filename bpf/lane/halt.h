@@ -33,10 +33,12 @@ static __always_inline bool is_halted(struct task_struct *task)
 
 static __always_inline void note_halt(struct task_struct *prev)
 {
-	uint32_t pid = prev->pid;
+	uint32_t agent = settings.agent;
 
-	if (settings.agent && (uint32_t)prev->tgid == settings.agent && is_halted(prev))
+	if (agent && (uint32_t)prev->tgid == agent && is_halted(prev)) {
+		uint32_t pid = prev->pid;
 		bpf_ringbuf_output(&halt_events, &pid, sizeof(pid), BPF_RB_FORCE_WAKEUP);
+	}
 }
 
 #endif

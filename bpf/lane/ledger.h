@@ -50,22 +50,19 @@ static __always_inline uint32_t turn_kind(struct task_struct *task, uint32_t cla
  * statistics of each CPU. */
 static __always_inline uint64_t interrupts_clock_ns(struct sidelane_lane_stats *stats)
 {
-	uint64_t times_ns[2] = {};
+	int64_t offset = settings.interrupts_offset;
 
-	if (settings.interrupts_offset && stats->run_queue)
-		bpf_probe_read_kernel(times_ns, sizeof(times_ns),
-				      (void *)(stats->run_queue + settings.interrupts_offset));
-	return times_ns[0] + times_ns[1];
+	if (!offset || !stats->run_queue)
+		return 0;
+	uint64_t address = stats->run_queue + offset;
+	return kernel_word(address) + kernel_word(address + sizeof(uint64_t));
 }
 
 /* Returns the time that the service has needed the partners of a batch lane, up to `now_ns`. */
-CHECKED_ALONE uint64_t partners_busy_clock_ns(uint32_t cpu, uint64_t now_ns)
+static __always_inline uint64_t partners_busy_clock_ns(struct sidelane_lane_role *role, uint64_t now_ns)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	uint64_t sum_ns = 0;
 
-	if (!role)
-		return 0;
 	for_each_partner(lane, role) {
 		struct sidelane_lane_word *word = lane_word(lane);
 		struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
@@ -83,20 +80,22 @@ static __always_inline void add_to(uint64_t *account, uint64_t ns)
 	store_once(*account, *account + ns);
 }
 
-/* Returns the part of `taken_ns` that fell on `part_ns` of a turn of `turn_ns`, as if it were spread evenly. Turns of
- * up to three days do not overflow. */
+/* Returns the part of `taken_ns` that fell on `part_ns` of a turn of `turn_ns`, as if it were spread evenly: at most
+ * the part itself. Turns of up to three days do not overflow. */
 static __always_inline uint64_t share_of(uint64_t taken_ns, uint64_t part_ns, uint64_t turn_ns)
 {
-	uint32_t shift = turn_ns >> 32 ? 16 : 0;
+	uint32_t shift = turn_ns >> 40 ? 32 : turn_ns >> 32 ? 16 : 0;
 
 	turn_ns >>= shift;
-	return turn_ns ? taken_ns * (part_ns >> shift) / turn_ns : 0;
+	uint64_t share_ns = turn_ns ? taken_ns * (part_ns >> shift) / turn_ns : 0;
+	return share_ns < part_ns ? share_ns : part_ns;
 }
 
 /* Adds the time of a program's turn under the program's name, which is the present thread's. A program that finds no
  * free slot is counted under its kind only. Not a loop, as in lc_clock_ns(). */
-static __always_inline void name_program(uint32_t cpu, uint64_t idle_ns)
+static __always_inline void name_program(uint64_t idle_ns)
 {
+	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_lane_programs *programs = bpf_map_lookup_elem(&lane_programs, &cpu);
 	uint64_t name[2] = {};
 
@@ -117,8 +116,36 @@ static __always_inline void name_program(uint32_t cpu, uint64_t idle_ns)
 	}
 }
 
+/* Adds the time that interrupts and the hypervisor took from a turn to their accounts, and subtracts it from the parts
+ * of the turn. */
+static __always_inline void take_from_turn(struct sidelane_lane_ledger *ledger, uint64_t taken_ns, uint64_t stolen_ns,
+					   uint64_t *idle_ns, uint64_t *busy_ns)
+{
+	uint64_t turn_ns = *idle_ns + *busy_ns;
+
+	if (stolen_ns > turn_ns)
+		stolen_ns = turn_ns;
+	if (taken_ns > turn_ns - stolen_ns)
+		taken_ns = turn_ns - stolen_ns;
+	uint64_t stolen_busy_ns = share_of(stolen_ns, *busy_ns, turn_ns);
+	uint64_t taken_busy_ns = share_of(taken_ns, *busy_ns, turn_ns);
+	if (taken_busy_ns > *busy_ns - stolen_busy_ns)
+		taken_busy_ns = *busy_ns - stolen_busy_ns;
+	uint64_t stolen_idle_ns = stolen_ns - stolen_busy_ns, taken_idle_ns = taken_ns - taken_busy_ns;
+	if (stolen_idle_ns > *idle_ns)
+		stolen_idle_ns = *idle_ns;
+	if (taken_idle_ns > *idle_ns - stolen_idle_ns)
+		taken_idle_ns = *idle_ns - stolen_idle_ns;
+	add_to(&ledger->stolen_ns[0], stolen_idle_ns);
+	add_to(&ledger->stolen_ns[1], stolen_busy_ns);
+	add_to(&ledger->interrupts_ns[0], taken_idle_ns);
+	add_to(&ledger->interrupts_ns[1], taken_busy_ns);
+	*idle_ns -= stolen_idle_ns + taken_idle_ns;
+	*busy_ns -= stolen_busy_ns + taken_busy_ns;
+}
+
 /* Adds a turn that ends now to the accounts of its kind. */
-static __always_inline void turn_ends(uint32_t cpu, struct sidelane_lane_ledger *ledger, uint64_t busy_clock_ns,
+static __always_inline void turn_ends(struct sidelane_lane_ledger *ledger, uint64_t busy_clock_ns,
 				      uint64_t stolen_clock_ns, uint64_t interrupts_ns, uint64_t turn_ns)
 {
 	uint32_t kind = ledger->turn & (SIDELANE_TURN_KINDS - 1);
@@ -128,29 +155,14 @@ static __always_inline void turn_ends(uint32_t cpu, struct sidelane_lane_ledger 
 
 	if (busy_ns > turn_ns)
 		busy_ns = turn_ns;
-	if (stolen_ns > turn_ns)
-		stolen_ns = turn_ns;
-	if (taken_ns > turn_ns - stolen_ns)
-		taken_ns = turn_ns - stolen_ns;
-	uint64_t stolen_busy_ns = share_of(stolen_ns, busy_ns, turn_ns);
-	uint64_t taken_busy_ns = share_of(taken_ns, busy_ns, turn_ns);
-	if (taken_busy_ns > busy_ns - stolen_busy_ns)
-		taken_busy_ns = busy_ns - stolen_busy_ns;
 	uint64_t idle_ns = turn_ns - busy_ns;
-	uint64_t stolen_idle_ns = stolen_ns - stolen_busy_ns, taken_idle_ns = taken_ns - taken_busy_ns;
-	if (stolen_idle_ns > idle_ns)
-		stolen_idle_ns = idle_ns;
-	if (taken_idle_ns > idle_ns - stolen_idle_ns)
-		taken_idle_ns = idle_ns - stolen_idle_ns;
-	idle_ns -= stolen_idle_ns + taken_idle_ns;
-	add_to(&ledger->stolen_ns[0], stolen_idle_ns);
-	add_to(&ledger->stolen_ns[1], stolen_busy_ns);
-	add_to(&ledger->interrupts_ns[0], taken_idle_ns);
-	add_to(&ledger->interrupts_ns[1], taken_busy_ns);
+	/* Most turns are short: no interrupt and no steal time fell into them, and nothing has to be divided. */
+	if (stolen_ns | taken_ns)
+		take_from_turn(ledger, taken_ns, stolen_ns, &idle_ns, &busy_ns);
 	add_to(&ledger->idle_ns[kind], idle_ns);
-	add_to(&ledger->busy_ns[kind], busy_ns - stolen_busy_ns - taken_busy_ns);
+	add_to(&ledger->busy_ns[kind], busy_ns);
 	if (kind == SIDELANE_TURN_PROGRAM)
-		name_program(cpu, idle_ns);
+		name_program(idle_ns);
 }
 
 /* Returns the kind under which a turn that begins is entered. */
@@ -173,23 +185,23 @@ static __always_inline uint32_t ledger_kind(struct sidelane_lane_ledger *ledger,
 	return ledger->away ? SIDELANE_TURN_AWAY : kind;
 }
 
-/* Handles the end of a turn on the batch lane `cpu`, and the begin of a turn of the kind `next`. */
-CHECKED_ALONE int ledger_turn(uint32_t cpu, uint32_t next, uint64_t now_ns)
+/* Handles the end of a turn on this CPU, a batch lane, and the begin of a turn of the kind `next`. */
+CHECKED_ALONE int ledger_turn(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+			      struct sidelane_hold_word *hold, uint32_t next, uint64_t now_ns)
 {
+	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_lane_ledger *ledger = bpf_map_lookup_elem(&lane_ledgers, &cpu);
-	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
 
-	if (!ledger || !stats || !hold)
+	if (!ledger || !role || !stats || !hold)
 		return 0;
-	uint64_t busy_clock_ns = partners_busy_clock_ns(cpu, now_ns), interrupts_ns = interrupts_clock_ns(stats);
-	uint64_t began_ns = ledger->since_ns;
+	uint64_t busy_clock_ns = partners_busy_clock_ns(role, now_ns), interrupts_ns = interrupts_clock_ns(stats);
+	uint64_t began_ns = ledger->since_ns, stolen_ns = stats->stolen_seen_ns;
 
 	store_once(ledger->since_ns, 0);
 	if (began_ns && now_ns > began_ns)
-		turn_ends(cpu, ledger, busy_clock_ns, stats->stolen_seen_ns, interrupts_ns, now_ns - began_ns);
+		turn_ends(ledger, busy_clock_ns, stolen_ns, interrupts_ns, now_ns - began_ns);
 	store_once(ledger->busy_mark_ns, busy_clock_ns);
-	ledger->stolen_mark_ns = stats->stolen_seen_ns;
+	ledger->stolen_mark_ns = stolen_ns;
 	ledger->interrupts_mark_ns = interrupts_ns;
 	store_once(ledger->turn, ledger_kind(ledger, hold, next));
 	store_once(ledger->since_ns, now_ns);

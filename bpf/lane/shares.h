@@ -10,14 +10,11 @@
 #include "who.h"
 
 /* Adds the CPU time of the turn that ends to its service or job, and begins a turn of the class `class_` and the
- * identity `identity`. Dead code unless CPU shares are recorded. */
+ * identity `identity`. */
 static __always_inline void note_share(uint32_t cpu, uint32_t class_, uint32_t identity, uint64_t now_ns)
 {
-	struct sidelane_cpu_shares *shares;
+	struct sidelane_cpu_shares *shares = bpf_map_lookup_elem(&cpu_shares, &cpu);
 
-	if (!settings.shares)
-		return;
-	shares = bpf_map_lookup_elem(&cpu_shares, &cpu);
 	if (!shares)
 		return;
 	uint64_t since_ns = shares->since_ns;

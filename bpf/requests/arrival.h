@@ -5,6 +5,7 @@
 #ifndef SIDELANE_REQUEST_ARRIVAL_H
 #define SIDELANE_REQUEST_ARRIVAL_H
 
+#include "kernel/word.h"
 #include "requests/forget.h"
 #ifdef SIDELANE_TRACE
 #include "trace/sockets.h"
@@ -46,10 +47,6 @@ static __always_inline bool is_a_services(const struct sock *sock)
 {
 	return is_a_services_port(sock) && service_at(sock);
 }
-
-/* Casts a pointer to a kernel type, since Linux 6.2, at no cost: the verifier checks each read through the result. The
- * kernel's helpers for such casts are calls, which are expensive if returns are guarded against speculation. */
-extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
 
 /* Returns the TCP socket of a socket; null if it is not a TCP socket. */
 static __always_inline struct tcp_sock *tcp_of(const struct sock *sock)

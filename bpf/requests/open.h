@@ -23,10 +23,8 @@ static __always_inline struct open_request *open_place(struct lane_load *load, u
 }
 
 /* Adds a request to the open requests of a lane. Returns its place plus 1; 0 for none. */
-CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
+CHECKED_ALONE uint32_t open_on_lane(struct lane_load *load, uint64_t number)
 {
-	struct lane_load *load = lane_load(cpu);
-
 	if (!load)
 		return 0;
 	for (uint32_t i = 0; i < LANE_OPEN; i++) {
@@ -56,11 +54,8 @@ static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64
 }
 
 /* Returns whether a request that starts on this lane has to wait for another request there. */
-CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t service)
+CHECKED_ALONE int is_kept_waiting(struct lane_load *load, struct sidelane_request_account *account, uint64_t now_ns)
 {
-	struct sidelane_request_account *account = account_of(service);
-	struct lane_load *load = lane_load(cpu);
-
 	if (!load || !account)
 		return 0;
 	int waits = load_once(load->more) > 0;

@@ -57,25 +57,26 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 /* Returns whether a message, with which a request starts now, arrived before an earlier request on this lane had
  * finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
-				       struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
+				       struct sidelane_request_account *account, struct lane_load *load, uint32_t cpu,
+				       uint64_t now_ns)
 {
-	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
-	struct sidelane_request_word *word = request_word(cpu);
+	struct sidelane_request_word *word = load ? request_word(cpu) : 0;
 
-	if (!load || !word)
+	if (!word)
 		return false;
 	bool behind_own = leave_open(thread, account, message->arrived_ns);
-	if (is_kept_waiting(cpu, now_ns, conn->service) || behind_own)
+	if (is_kept_waiting(load, account, now_ns) || behind_own)
 		return true;
 	bool own_predecessor = message->answered && load->finished_number == conn->number;
 	return word->finished_ns > message->arrived_ns && !own_predecessor;
 }
 
-static __always_inline void count_on_lane(struct connection *conn, struct request_thread *thread, uint32_t cpu)
+static __always_inline void count_on_lane(struct connection *conn, struct request_thread *thread,
+					  struct lane_load *load, uint32_t cpu)
 {
-	if (!settings.lanes)
+	if (!load)
 		return;
-	conn->on_lane = thread->on_lane = open_on_lane(cpu, conn->number);
+	conn->on_lane = thread->on_lane = open_on_lane(load, conn->number);
 	thread->lane = cpu;
 }
 
@@ -112,9 +113,10 @@ static __always_inline void note_second_request(struct connection *conn, struct 
 }
 
 static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,
-					  struct sidelane_request_account *account, uint32_t cpu, uint64_t now_ns)
+					  struct sidelane_request_account *account, struct lane_load *load,
+					  uint32_t cpu, uint64_t now_ns)
 {
-	conn->waited = has_waited(conn, &taken->first, thread, account, cpu, now_ns);
+	conn->waited = has_waited(conn, &taken->first, thread, account, load, cpu, now_ns);
 	conn->queue_len = taken->first.queue_len;
 	conn->number = new_number(account);
 	note_second_request(conn, account);
@@ -126,13 +128,13 @@ static __always_inline void begin_request(struct connection *conn, struct taken 
 	conn->handed = thread->hands_over;
 	begin_at(conn, taken->first.arrived_ns, cpu, now_ns);
 	if (!conn->handed)
-		count_on_lane(conn, thread, cpu);
+		count_on_lane(conn, thread, load, cpu);
 }
 
 /* Handles more data of a request that has not been answered; this may be its end. */
 static __always_inline void continue_request(struct connection *conn, struct taken *taken,
 					     struct request_thread *thread, struct sidelane_request_account *account,
-					     uint32_t cpu, uint64_t now_ns)
+					     struct lane_load *load, uint32_t cpu, uint64_t now_ns)
 {
 	if (taken->whole)
 		conn->left += taken->whole - 1;
@@ -142,7 +144,7 @@ static __always_inline void continue_request(struct connection *conn, struct tak
 	bool counted = uncount_on_lane(conn);
 	begin_at(conn, taken->last_arrived_ns, cpu, now_ns);
 	if (counted)
-		count_on_lane(conn, thread, cpu);
+		count_on_lane(conn, thread, load, cpu);
 }
 
 /* Excludes a connection whose receiver does not belong to the service: the receiver listens at the same port beside the
@@ -194,13 +196,14 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	uint64_t now_ns = bpf_ktime_get_ns();
 	struct taken taken = {};
 	take_messages(conn, tcp, &taken);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	bool begins = !is_open(conn);
 	if (begins && conn->number && conn->receiver == tid)
 		thread->hands_over = conn->by_other;
 	if (begins)
-		begin_request(conn, &taken, thread, account, cpu, now_ns);
+		begin_request(conn, &taken, thread, account, load, cpu, now_ns);
 	else
-		continue_request(conn, &taken, thread, account, cpu, now_ns);
+		continue_request(conn, &taken, thread, account, load, cpu, now_ns);
 	conn->receiver = tid;
 	conn->by_other = 0;
 	if (taken.whole || (begins && conn->handed))

@@ -64,7 +64,9 @@ CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 	if (!role || role->role != SIDELANE_ROLE_REQUEST || role->lends_to_waited)
 		return 0;
 	for_each_partner(lane, role) {
-		summon(lane, SIDELANE_LENT, true);
+		struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
+		if (hold)
+			summon_from_lent(lane, hold, true);
 	}
 	return 0;
 }

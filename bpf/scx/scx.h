@@ -19,7 +19,7 @@
 
 extern void scx_bpf_kick_cpu(__s32 cpu, __u64 flags) __ksym;
 
-static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool lc_pays);
+static __always_inline void call_keeper(uint32_t lane, struct sidelane_hold_word *hold, uint32_t states, bool lc_pays);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -135,9 +135,11 @@ CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays
 CHECKED_ALONE int ext_let_in(uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
 
 	/* A keeper that does not nap on the lane has to learn that a hold may end. */
-	call_keeper(cpu, SIDELANE_HELD, true);
+	if (hold)
+		call_keeper(cpu, hold, IN_STATE(SIDELANE_HELD), true);
 	if (ext && load_once(ext->runnable) > 0)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	return 0;

@@ -74,7 +74,7 @@ DOCTOR=/doctor.json
 ask_doctor() {
 	with_cpuset yes
 	for _ in 1 2 3; do
-		sidelane doctor --quick --json $DOCTOR >/tmp/doctor 2>&1
+		sidelane doctor --quick -v --json $DOCTOR >/tmp/doctor 2>&1
 		code=$?
 		# A gate that is measured fails if the host takes the CPUs away meanwhile.
 		[ $code -ne 0 ] && works 'lane tracker' || break

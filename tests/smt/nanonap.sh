@@ -54,7 +54,7 @@ test_nanonap_absent() {
 	[ ! -e /dev/nanonap ] || fail "the device is there"
 	# Else the doctor does not end with 0.
 	needs 'lane tracker'
-	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?"
+	sidelane doctor --quick -v >/tmp/doctor || fail "doctor ended with $?"
 	grep -A 2 ' nap ' /tmp/doctor | grep -q 'PAUSE loop' || fail "doctor does not say 'PAUSE loop': $(grep -A 2 ' nap ' /tmp/doctor)"
 	grep -q 'kmod/nanonap' /tmp/doctor || fail "doctor does not say how to get it: $(grep -A 2 ' nap ' /tmp/doctor)"
 	echo "PAUSE loop; doctor names kmod/nanonap"

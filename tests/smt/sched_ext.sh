@@ -42,7 +42,7 @@ must_be_undisturbed() {
 
 test_ext_doctor() {
 	needs_sched_ext
-	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
+	sidelane doctor --quick -v >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
 	grep -q 'sched_ext scheduler .*[0-9]' /tmp/doctor || fail "doctor measures none: $(grep sched_ext /tmp/doctor)"
 	ext_is disabled || fail "sched_ext is $(ext_state) after the doctor"
 	grep 'sched_ext scheduler' /tmp/doctor

@@ -9,7 +9,7 @@ TESTS="topology borrow_idle two_cores long_hold killed_agent strays_in_cpuset st
 test_topology() {
 	needs 'lane tracker'
 	with_cpuset yes
-	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
+	sidelane doctor --quick -v >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
 	for wanted in '4 CPUs: 2 cores with 2 lanes' 'lane pairs 0:1 2:3' 'cgroup cpuset .*v2' 'cgroup freezer .*v2'; do
 		grep -q "$wanted" /tmp/doctor || fail "doctor does not say '$wanted': $(grep -E 'CPUs|SMT|cgroup' /tmp/doctor)"
 	done

@@ -24,7 +24,8 @@ pub struct LaneLimits {
     pub policy: AtomicU32,
     /// Time that a request loses to batch, in millionths of the time beside batch.
     pub contention_cost_ppm: AtomicU32,
-    /// Number of request lanes of this batch lane's core; 0 for a lane that is no batch lane.
+    /// Number of request lanes of this batch lane's core; 0 if the lane is no batch lane, or batch must not check it
+    /// any more.
     pub request_count: AtomicU32,
     /// CPU numbers of the request lanes; the first `request_count` are valid.
     pub requests: [AtomicU32; GATE_PARTNERS],

@@ -3,9 +3,9 @@
 //! The holder runs on a batch lane while the service is busy on the request lane. It blocks while the service is idle,
 //! and after it has evicted batch. While it is blocked and batch may run, only the kernel program wakes it. After one
 //! missed wakeup batch would run beside the service for as long as the service stays busy. The word is the handshake
-//! that excludes missed wakeups. While batch is evicted, the holder checks the request lane by its own timer. Batch
-//! that is still on the lane beside a busy service, or back there, summons the holder as well. A freeze takes time, and
-//! a thread can leave its cgroup.
+//! that excludes missed wakeups. While batch is evicted, the holder checks the request lane by its own timer, and may
+//! ask for one wakeup at the end of the service's work. Batch that is still on the lane beside a busy service, or back
+//! there, summons the holder as well. A freeze takes time, and a thread can leave its cgroup.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
@@ -104,8 +104,8 @@ pub struct HoldWord {
     pub lent_until_ns: AtomicU64,
     /// 1 while batch is kept off the lane, whatever the service does.
     pub kept_off: AtomicU32,
-    /// Reserved word, zero.
-    pub reserved: AtomicU32,
+    /// 1 while the holder, which has evicted batch, is to be woken when the service stops. The kernel program clears it.
+    pub call_when_idle: AtomicU32,
     /// Time for which the holder waited until the service had been idle for long enough.
     pub threshold_ns: AtomicU64,
     /// Time of the holder beside the idle service while batch was kept off.
@@ -124,7 +124,7 @@ const _: () = {
     assert!(offset_of!(HoldWord, waiting_pid) == 28);
     assert!(offset_of!(HoldWord, lent_until_ns) == 32);
     assert!(offset_of!(HoldWord, kept_off) == 40);
-    assert!(offset_of!(HoldWord, reserved) == 44);
+    assert!(offset_of!(HoldWord, call_when_idle) == 44);
     assert!(offset_of!(HoldWord, threshold_ns) == 48);
     assert!(offset_of!(HoldWord, comparing_ns) == 56);
 };
@@ -159,6 +159,19 @@ impl HoldWord {
     #[inline]
     pub fn evict(&self) {
         self.state.store(LaneState::Evicted as u32, Ordering::Release);
+    }
+
+    /// Asks the kernel program to wake the holder of an evicted lane once, when the service stops. Returns whether the
+    /// holder may block: `false` if `busy` says that the service has stopped in between.
+    ///
+    /// `busy` must read the request lane's word again; it is called once.
+    #[must_use = "a holder that blocks on false is woken by its timer only"]
+    pub fn call_when_idle(&self, busy: impl FnOnce() -> bool) -> bool {
+        self.call_when_idle.store(1, Ordering::Release);
+        // The kernel program has the same barrier between its store of the request lane's word and its load of this
+        // one.
+        fence(Ordering::SeqCst);
+        busy()
     }
 
     /// Stores that the holder blocks and lets batch run beside requests that did not wait. Returns whether the holder

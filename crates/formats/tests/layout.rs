@@ -50,8 +50,8 @@ fn lane_word_layout() -> Vec<String> {
 fn hold_word_layout() -> Vec<String> {
     layout!(HoldWord, "sidelane_hold_word":
         "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
-        "batch_waits" batch_waits, "waiting_pid" waiting_pid, "lent_until_ns" lent_until_ns, "kept_off" kept_off, "threshold_ns" threshold_ns, "comparing_ns" comparing_ns,
-        "reserved" reserved)
+        "batch_waits" batch_waits, "waiting_pid" waiting_pid, "lent_until_ns" lent_until_ns, "kept_off" kept_off,
+        "call_when_idle" call_when_idle, "threshold_ns" threshold_ns, "comparing_ns" comparing_ns)
 }
 
 fn request_word_layout() -> Vec<String> {

@@ -105,7 +105,8 @@ impl Lane {
 
     /// Returns the total time that threads of the service have run beside this lane; `None` if it cannot be read.
     pub(crate) fn service_total_ns(&self, now_ns: Nanos) -> Option<Nanos> {
-        self.request_words().map(|word| Some(word.snapshot()?.service_time_ns(now_ns))).sum()
+        let mut times_ns = self.request_words().map(|word| Some(word.snapshot()?.service_time_ns(now_ns)));
+        times_ns.try_fold(0, |total_ns, time_ns| Some(total_ns.saturating_add(time_ns?)))
     }
 
     /// Returns the time that the service certainly ran beside this lane since `since_ns`. For a request lane on which
@@ -113,7 +114,8 @@ impl Lane {
     pub(crate) fn min_service_run_ns(&self, since_ns: Nanos, now_ns: Nanos) -> Nanos {
         let began =
             self.request_words().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|began_ns| *began_ns != 0);
-        began.map(|began_ns| now_ns.saturating_sub(began_ns.max(since_ns))).sum()
+        let turns_ns = began.map(|began_ns| now_ns.saturating_sub(began_ns.max(since_ns)));
+        turns_ns.fold(0, Nanos::saturating_add)
     }
 
     /// Returns two words with their present values: the stamp of the running request, and the start of the busy period.

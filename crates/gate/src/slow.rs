@@ -41,9 +41,13 @@ pub extern "C" fn sidelane_gate_slow_path() {
 }
 
 fn check(arrays: &'static Arrays, thread: &Thread) {
-    // A thread that cannot promise does not nap: the holder is summoned for it.
-    let Some((cpu, me)) = register_thread(arrays) else { return };
+    let Some((cpu, me)) = this_thread_on(arrays.lanes) else { return };
+    // Without a lane to check there is no promise: batch is not on a batch lane, or holders have taken over.
     let Some(lane) = Lane::find(arrays, cpu) else { return };
+    // A thread that cannot promise does not nap: the holder is summoned for it.
+    if !promise_to_check(arrays, &lane, me) {
+        return;
+    }
     lane.gate.slow_paths.fetch_add(1, Ordering::Relaxed);
     if !lane.busy() {
         return;
@@ -84,16 +88,15 @@ fn check_in_handler(arrays: &'static Arrays) {
     }
 }
 
-/// Sets the bit by which the calling thread promises to check often. Returns the CPU that the thread is on and the
-/// thread's id. `None` if the arrays have no entry for the CPU or the thread.
-fn register_thread(arrays: &Arrays) -> Option<(u32, u32)> {
-    let (cpu, tid) = this_thread_on(arrays.lanes)?;
-    let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));
+/// Sets the bit by which the thread `tid` promises to check often. Returns false if the arrays have no entry for it.
+fn promise_to_check(arrays: &Arrays, lane: &Lane, tid: u32) -> bool {
+    let Some(bits): Option<&AtomicU64> = arrays.threads.get(tid as usize / 64) else { return false };
+    let bit = 1 << (tid % 64);
     if bits.load(Ordering::Relaxed) & bit == 0 {
         bits.fetch_or(bit, Ordering::AcqRel);
-        arrays.gates.get(cpu as usize)?.promises.fetch_add(1, Ordering::Relaxed);
+        lane.gate.promises.fetch_add(1, Ordering::Relaxed);
     }
-    Some((cpu, tid))
+    true
 }
 
 /// Returns the CPU that the calling thread is on, and the thread's id. The id comes from the CPU's word, which has it

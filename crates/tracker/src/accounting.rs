@@ -11,7 +11,7 @@ use sidelane_formats::{GateWord, HoldState, HoldWord, LaneWord};
 use crate::gate_accounting::{GateAccounting, apply_gate_claims};
 use crate::histogram::{BUCKETS, Histogram};
 use crate::kernel_types::{LaneLedger, LanePrograms, LaneStats};
-use crate::ledger::{Ledger, LedgerTimes, TurnKind};
+use crate::ledger::{Ledger, LedgerTimes};
 use crate::stolen::StealTimeSource;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
@@ -96,7 +96,7 @@ pub struct Accounting {
 impl Accounting {
     /// Reads the accounting of all lanes. `partners(cpu)` are the request lanes of the batch lane `cpu`.
     pub fn read<'a>(
-        words: impl Iterator<Item = &'a LaneWord>,
+        words: &'a [LaneWord],
         holds: impl Iterator<Item = &'a HoldWord> + Clone,
         gates: &'a [GateWord],
         (stats, ledgers, programs): (&'a [LaneStats], &'a [LaneLedger], &'a [LanePrograms]),
@@ -104,12 +104,12 @@ impl Accounting {
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
         let at_ns = now_ns();
-        let (mut clocks_ns, mut busy_since_ns, mut busy_clocks_ns) = (Vec::new(), Vec::new(), Vec::new());
-        for (word, stats) in words.zip(stats) {
-            busy_clocks_ns.push(stats.busy_clock_ns(word, at_ns));
+        let (mut clocks_ns, mut busy_since_ns) = (Vec::new(), Vec::new());
+        for word in words {
             clocks_ns.push(word.snapshot().map_or(0, |seen| seen.service_time_ns(at_ns)));
             busy_since_ns.push(word.busy().then(|| word.busy_since_ns.load(Ordering::Acquire)));
         }
+        let busy_clock_ns = |cpu: usize, at_ns| stats[cpu].busy_clock_ns(&words[cpu], at_ns);
         let holds_again = holds.clone();
         let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
         let lanes = stats.iter().zip(holds).enumerate();
@@ -118,8 +118,10 @@ impl Accounting {
             let [summons, lc_summons, threshold_ns, comparing_ns] =
                 [&hold.summons, &hold.lc_summons, &hold.threshold_ns, &hold.comparing_ns]
                     .map(|value| value.load(Ordering::Relaxed));
-            let ledger =
-                ledgers[cpu].read(at_ns, partners(cpu).iter().map(|request| busy_clocks_ns[*request as usize]).sum());
+            let ledger = ledgers[cpu].read(|| {
+                let at_ns = now_ns();
+                (at_ns, partners(cpu).iter().map(|request| busy_clock_ns(*request as usize, at_ns)).sum())
+            });
             LaneAccounting { summons, lc_summons, ledger, threshold_ns, comparing_ns, ..seen }
         });
         let mut lasting = Histogram::default();
@@ -178,23 +180,17 @@ impl Accounting {
 
     /// Returns the ledger of some batch lanes.
     pub fn ledger(&self, batch_lanes: &CpuSet) -> Ledger {
-        let mut ledger = Ledger::default();
-        for cpu in batch_lanes.iter() {
-            let lane = self.lane(cpu);
-            ledger.wall_ns += self.at_ns;
-            ledger.times = ledger.times.plus(&lane.ledger);
-            ledger.threshold_ns += lane.threshold_ns;
-            ledger.comparing_ns += lane.comparing_ns;
-            for (name, ns) in self.programs.get(cpu as usize).into_iter().flatten() {
-                *ledger.programs.entry(name.clone()).or_default() += ns;
-            }
-        }
-        ledger
+        let of_lane = |cpu: u32| {
+            let LaneAccounting { ledger: times, threshold_ns, comparing_ns, .. } = self.lane(cpu);
+            let programs = self.programs.get(cpu as usize).cloned().unwrap_or_default();
+            Ledger { times, programs, threshold_ns, comparing_ns }
+        };
+        batch_lanes.iter().map(of_lane).sum()
     }
 
-    /// Returns one figure summed over all CPUs.
+    /// Returns one figure summed over all CPUs. Batch can make some figures as large as it likes, so the sum saturates.
     pub fn sum(&self, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
-        self.lanes.iter().map(figure).sum()
+        self.lanes.iter().map(figure).fold(0, u64::saturating_add)
     }
 
     fn sum_over_lanes(&self, lanes: &Lanes, figure: impl Fn(&LaneAccounting) -> u64) -> u64 {
@@ -262,9 +258,7 @@ impl Accounting {
 
     /// Returns the share of the service's idle time, without steal time, in which batch ran on its lanes, in percent.
     pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
-        let times = self.ledger(&lanes.batch_cpus()).times;
-        let batch_ns = times.idle_ns(TurnKind::Batch) + times.idle_ns(TurnKind::Lent);
-        percent(batch_ns, times.all_idle_ns() - times.idle_stolen_ns())
+        self.ledger(&lanes.batch_cpus()).batch_percent()
     }
 
     /// Returns the mean time of the kernel program in a context switch, from sampled switches; `None` without a sample.

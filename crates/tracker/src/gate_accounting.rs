@@ -38,22 +38,27 @@ impl GateAccounting {
         Self {
             naps: word.naps.load(Ordering::Relaxed).into(),
             slow_paths: word.slow_paths.load(Ordering::Relaxed),
-            napped_ns: word.napped_ns.load(Ordering::Relaxed) + cut_ns,
-            napped_lc_ns: word.napped_lc_ns.load(Ordering::Relaxed) + cut_lc_ns,
+            napped_ns: word.napped_ns.load(Ordering::Relaxed).saturating_add(cut_ns),
+            napped_lc_ns: word.napped_lc_ns.load(Ordering::Relaxed).saturating_add(cut_lc_ns),
             lent_lc_ns: word.lent_lc_ns.load(Ordering::Relaxed),
             promises: word.promises.load(Ordering::Relaxed),
         }
     }
 
-    /// Returns the sum of this accounting and `other`.
+    /// Returns the time beside the service that is no overlap: naps and permitted time.
+    pub fn excused_ns(&self) -> u64 {
+        self.napped_lc_ns.saturating_add(self.lent_lc_ns)
+    }
+
+    /// Returns the sum of this accounting and `other`. Batch can write any number, so the sum saturates.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
-            naps: self.naps + other.naps,
-            slow_paths: self.slow_paths + other.slow_paths,
-            napped_ns: self.napped_ns + other.napped_ns,
-            napped_lc_ns: self.napped_lc_ns + other.napped_lc_ns,
-            lent_lc_ns: self.lent_lc_ns + other.lent_lc_ns,
-            promises: self.promises + other.promises,
+            naps: self.naps.saturating_add(other.naps),
+            slow_paths: self.slow_paths.saturating_add(other.slow_paths),
+            napped_ns: self.napped_ns.saturating_add(other.napped_ns),
+            napped_lc_ns: self.napped_lc_ns.saturating_add(other.napped_lc_ns),
+            lent_lc_ns: self.lent_lc_ns.saturating_add(other.lent_lc_ns),
+            promises: self.promises.saturating_add(other.promises),
         }
     }
 
@@ -75,7 +80,7 @@ impl GateAccounting {
 const BEYOND_NS_MAX: u64 = 1_000_000;
 
 /// Returns the naps and permitted time that the threads claim beyond their run time. Batch can write any number into
-/// this accounting.
+/// this accounting. Naps beside the service are not compared: those that other programs cut short are only estimated.
 fn excess_claim_ns(lane: &LaneAccounting, gate: &GateAccounting) -> u64 {
     let own_ns = lane.batch_ns + lane.stolen_batch_ns;
     let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
@@ -89,10 +94,9 @@ pub fn apply_gate_claims(lane: LaneAccounting, gate: GateAccounting) -> LaneAcco
     if unbelieved_ns > 0 {
         return LaneAccounting { gate, unbelieved_ns, ..lane };
     }
-    let excused_ns = gate.napped_lc_ns + gate.lent_lc_ns;
     LaneAccounting {
         batch_ns: lane.batch_ns.saturating_sub(gate.napped_ns),
-        overlap_ns: lane.overlap_ns.saturating_sub(excused_ns),
+        overlap_ns: lane.overlap_ns.saturating_sub(gate.excused_ns()),
         lent_overlap_ns: lane.lent_overlap_ns + gate.lent_lc_ns,
         gate,
         ..lane
@@ -122,6 +126,20 @@ mod tests {
         }
         let all_of_it = apply_gate_claims(ran, naps(10_000_000, 5_000_000));
         assert_eq!((all_of_it.overlap_ns, all_of_it.unbelieved_ns), (0, 0));
+    }
+
+    #[test]
+    fn sums_of_any_claims_saturate() {
+        let most = u64::MAX;
+        let lie = GateAccounting {
+            naps: most,
+            slow_paths: most,
+            napped_ns: most,
+            napped_lc_ns: most,
+            lent_lc_ns: most,
+            promises: most,
+        };
+        assert_eq!((lie.plus(&lie), lie.excused_ns()), (lie, most));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::array;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::iter::Sum;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -14,6 +15,7 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Var;
 
 use sidelane_formats::{LaneClass, LaneWord};
+use sidelane_host::procfs::printable_name;
 
 use crate::kernel_types::{LaneLedger, LanePrograms, LaneStats};
 use crate::stolen::offset_from_run_queue;
@@ -76,32 +78,32 @@ impl LaneLedger {
         self.since_ns.store(now_ns, Ordering::Release);
     }
 
-    /// Returns the times until `now_ns`, with the present turn. `busy_clock_ns` is the time that the service has needed
-    /// the partner lanes until then.
-    pub(crate) fn read(&self, now_ns: u64, busy_clock_ns: u64) -> LedgerTimes {
-        let mut read = self.read_once(now_ns, busy_clock_ns);
+    /// Returns the times until now, with the present turn. `clocks` returns the present time, and the time that the
+    /// service has needed the partner lanes until then. It is asked after the turn has been read: a reader that loses its
+    /// CPU in between would count the turns that ended after its time.
+    pub(crate) fn read(&self, clocks: impl Fn() -> (u64, u64)) -> LedgerTimes {
         for _ in 0..READS_MAX {
-            if let Some(times) = read {
+            if let Some(times) = self.read_once(&clocks) {
                 return times;
             }
             std::hint::spin_loop();
-            read = self.read_once(now_ns, busy_clock_ns);
         }
-        read.unwrap_or_else(|| self.ended_turns())
+        self.ended_turns(clocks().0)
     }
 
     /// Reads the ledger once; `None` if a context switch changed it during the read.
-    fn read_once(&self, now_ns: u64, busy_clock_ns: u64) -> Option<LedgerTimes> {
+    fn read_once(&self, clocks: impl Fn() -> (u64, u64)) -> Option<LedgerTimes> {
         let since_ns = self.since_ns.load(Ordering::Acquire);
         let kind = self.turn.load(Ordering::Acquire) as usize % KINDS;
         let busy_mark_ns = self.busy_mark_ns.load(Ordering::Acquire);
-        let mut times = self.ended_turns();
+        let (now_ns, busy_clock_ns) = clocks();
+        let mut times = self.ended_turns(now_ns);
         if since_ns != self.since_ns.load(Ordering::Acquire) {
             return None;
         }
         if since_ns == 0 {
             // Either there was no switch yet, or the ledger is being written.
-            return (times == LedgerTimes::default()).then_some(times);
+            return (times.all_ns() == 0).then_some(times);
         }
         let turn_ns = now_ns.saturating_sub(since_ns);
         let busy_ns = busy_clock_ns.saturating_sub(busy_mark_ns).min(turn_ns);
@@ -110,8 +112,9 @@ impl LaneLedger {
         Some(times)
     }
 
-    fn ended_turns(&self) -> LedgerTimes {
+    fn ended_turns(&self, wall_ns: u64) -> LedgerTimes {
         LedgerTimes {
+            wall_ns,
             idle_ns: self.idle_ns.each_ref().map(|ns| ns.load(Ordering::Acquire)),
             busy_ns: self.busy_ns.each_ref().map(|ns| ns.load(Ordering::Acquire)),
             interrupts_ns: self.interrupts_ns.each_ref().map(|ns| ns.load(Ordering::Acquire)),
@@ -134,7 +137,7 @@ impl LanePrograms {
         let named = slots.map(|slot| {
             let name: Vec<u8> = slot.name.iter().flat_map(|part| part.load(Ordering::Relaxed).to_ne_bytes()).collect();
             let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
-            (String::from_utf8_lossy(&name[..length]).into_owned(), slot.idle_ns.load(Ordering::Relaxed))
+            (printable_name(&name[..length]), slot.idle_ns.load(Ordering::Relaxed))
         });
         named.collect()
     }
@@ -143,6 +146,8 @@ impl LanePrograms {
 /// Times of one or several batch lanes, by kind of turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LedgerTimes {
+    /// Time up to which the lane was read; time that has passed, for a time span and for several lanes.
+    wall_ns: u64,
     idle_ns: [u64; KINDS],
     busy_ns: [u64; KINDS],
     /// Time of interrupts and softirqs, beside the idle and the busy service.
@@ -178,8 +183,18 @@ impl LedgerTimes {
     }
 
     /// Returns the steal time beside the idle service.
-    pub fn idle_stolen_ns(&self) -> u64 {
+    fn idle_stolen_ns(&self) -> u64 {
         self.stolen_ns[0]
+    }
+
+    /// Returns all time in the accounts.
+    fn all_ns(&self) -> u64 {
+        self.all_idle_ns() + self.all_busy_ns()
+    }
+
+    /// Returns all steal time.
+    pub fn stolen_ns(&self) -> u64 {
+        self.stolen_ns.iter().sum()
     }
 
     /// Returns all time beside the idle service.
@@ -192,11 +207,6 @@ impl LedgerTimes {
         self.busy_ns.iter().sum::<u64>() + self.interrupts_ns[1] + self.stolen_ns[1]
     }
 
-    /// Returns the sum of these times and `other`.
-    pub fn plus(&self, other: &Self) -> Self {
-        self.combine(other, u64::saturating_add)
-    }
-
     /// Returns the times since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         self.combine(earlier, u64::saturating_sub)
@@ -207,6 +217,7 @@ impl LedgerTimes {
             array::from_fn(|index| operation(a[index], b[index]))
         }
         Self {
+            wall_ns: operation(self.wall_ns, other.wall_ns),
             idle_ns: each(&self.idle_ns, &other.idle_ns, &operation),
             busy_ns: each(&self.busy_ns, &other.busy_ns, &operation),
             interrupts_ns: each(&self.interrupts_ns, &other.interrupts_ns, &operation),
@@ -266,8 +277,6 @@ impl fmt::Display for IdleUse {
 /// Account of all time of some batch lanes. Every moment is in one of its parts.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// Time that has passed, once for each lane.
-    pub wall_ns: u64,
     /// Times of all lanes together, as the kernel program has entered them.
     pub times: LedgerTimes,
     /// Times of other programs beside the idle service, by the name of the thread.
@@ -313,30 +322,20 @@ impl Ledger {
     }
 
     /// Returns the ledger of all time since the lanes became batch lanes; `self` is of the time up to now.
-    pub fn since_begin(self) -> Self {
-        Self { wall_ns: self.times.all_idle_ns() + self.times.all_busy_ns(), ..self }
+    pub fn since_begin(mut self) -> Self {
+        self.times.wall_ns = self.times.all_ns();
+        self
     }
 
     /// Returns the share of the time in which the service was idle, in percent.
     pub fn idle_percent(&self) -> Option<f64> {
-        percent(self.times.all_idle_ns(), self.wall_ns)
+        percent(self.times.all_idle_ns(), self.times.wall_ns)
     }
 
-    /// Returns the share of the service's idle time that batch used, in percent.
+    /// Returns the share of the service's idle time, without steal time, that batch used, in percent.
     pub fn batch_percent(&self) -> Option<f64> {
         let batch_ns = self.times.idle_ns(TurnKind::Batch) + self.times.idle_ns(TurnKind::Lent);
-        percent(batch_ns, self.times.all_idle_ns())
-    }
-
-    /// Adds the accounts of other lanes, or of another time.
-    pub fn add(&mut self, other: &Self) {
-        self.wall_ns += other.wall_ns;
-        self.times = self.times.plus(&other.times);
-        self.threshold_ns += other.threshold_ns;
-        self.comparing_ns += other.comparing_ns;
-        for (name, ns) in &other.programs {
-            *self.programs.entry(name.clone()).or_default() += ns;
-        }
+        percent(batch_ns, self.times.all_idle_ns() - self.times.idle_stolen_ns())
     }
 
     /// Returns all accounts. Their times add up to all time of the lanes.
@@ -381,13 +380,28 @@ impl Ledger {
         let whole = [
             ("idle_percent", self.idle_percent()),
             ("idle_used_percent", self.used_percent()),
-            ("ledger_percent", percent(idle_ns + busy_ns, self.wall_ns)),
+            ("ledger_percent", percent(idle_ns + busy_ns, self.times.wall_ns)),
         ];
         let share = move |account: Account| {
             let whole_ns = if account.beside == "idle" { idle_ns } else { busy_ns };
             (account.key, percent(account.ns, whole_ns))
         };
         self.accounts().into_iter().map(share).chain(whole)
+    }
+}
+
+impl Sum for Ledger {
+    /// Returns the accounts of several lanes, or of several times, in one ledger.
+    fn sum<I: Iterator<Item = Self>>(ledgers: I) -> Self {
+        ledgers.fold(Self::default(), |mut sum, one| {
+            sum.times = sum.times.combine(&one.times, u64::saturating_add);
+            sum.threshold_ns += one.threshold_ns;
+            sum.comparing_ns += one.comparing_ns;
+            for (name, ns) in one.programs {
+                *sum.programs.entry(name).or_default() += ns;
+            }
+            sum
+        })
     }
 }
 
@@ -482,7 +496,8 @@ mod tests {
         let mut times = LedgerTimes::default();
         idle.iter().for_each(|(kind, ns)| times.idle_ns[*kind as usize] += ns);
         busy.iter().for_each(|(kind, ns)| times.busy_ns[*kind as usize] += ns);
-        Ledger { wall_ns: times.all_idle_ns() + times.all_busy_ns(), times, ..Ledger::default() }
+        times.wall_ns = times.all_ns();
+        Ledger { times, ..Ledger::default() }
     }
 
     #[test]
@@ -530,11 +545,28 @@ mod tests {
         let kernel = crate::kernel_types::zeroed::<LaneLedger>();
         kernel.turn.store(TurnKind::Holder as u32, Ordering::Relaxed);
         kernel.busy_mark_ns.store(300, Ordering::Relaxed);
-        assert_eq!(kernel.read(5_000, 400), LedgerTimes::default(), "no switch yet");
+        assert_eq!(kernel.read(|| (5_000, 400)).all_ns(), 0, "no switch yet");
         kernel.since_ns.store(1_000, Ordering::Relaxed);
-        let times = kernel.read(5_000, 1_300);
+        let times = kernel.read(|| (5_000, 1_300));
         assert_eq!((times.idle_ns(TurnKind::Holder), times.busy_ns(TurnKind::Holder)), (3_000, 1_000));
-        let times = kernel.read(5_000, 9_999);
+        let times = kernel.read(|| (5_000, 9_999));
         assert_eq!((times.idle_ns(TurnKind::Holder), times.busy_ns(TurnKind::Holder)), (0, 4_000));
+    }
+
+    #[test]
+    fn a_turn_that_ends_during_the_read_is_read_again() {
+        let kernel = crate::kernel_types::zeroed::<LaneLedger>();
+        kernel.turn.store(TurnKind::Batch as u32, Ordering::Relaxed);
+        kernel.since_ns.store(1_000, Ordering::Relaxed);
+        let clocks = || {
+            // At 4,000 the lane became empty.
+            kernel.idle_ns[TurnKind::Batch as usize].store(3_000, Ordering::Relaxed);
+            kernel.turn.store(TurnKind::Empty as u32, Ordering::Relaxed);
+            kernel.since_ns.store(4_000, Ordering::Relaxed);
+            (5_000, 0)
+        };
+        let times = kernel.read(clocks);
+        assert_eq!((times.idle_ns(TurnKind::Batch), times.idle_ns(TurnKind::Empty)), (3_000, 1_000));
+        assert_eq!((times.wall_ns, times.all_ns()), (5_000, 4_000), "the lane began at 1,000");
     }
 }

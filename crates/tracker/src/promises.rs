@@ -29,6 +29,12 @@ impl Promises {
         word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
     }
 
+    /// Removes the promises of all threads.
+    pub fn remove_all(&self) {
+        let promised = self.words.iter().filter(|word| word.load(Ordering::Relaxed) != 0);
+        promised.for_each(|word| word.store(0, Ordering::Release));
+    }
+
     /// Returns whether the thread has promised to check its lane itself.
     pub fn has_promised(&self, tid: u32) -> bool {
         let word = self.words.get((tid / PER_WORD) as usize);

@@ -65,7 +65,7 @@ fn run_steps(program: &Program, steps: &[Step]) -> (Vec<u64>, [LaneStolenTime; 2
 
 #[test]
 fn stolen_time_is_counted_for_the_running_class() {
-    let Some(program) = Program::compile("stolen", "booked") else { return };
+    let Some(program) = Program::compile("lane/stolen.c", "booked") else { return };
     let steps = [
         Step::Take(REQUEST, 5_000_001),
         Step::Look(REQUEST, Class::Lc),
@@ -86,7 +86,7 @@ fn stolen_time_is_counted_for_the_running_class() {
 
 #[test]
 fn time_stolen_beside_the_service_is_no_overlap() {
-    let Some(program) = Program::compile("stolen", "beside") else { return };
+    let Some(program) = Program::compile("lane/stolen.c", "beside") else { return };
     for kept in [true, false] {
         // Batch is taken away for 3 ms; the service runs in the last 2 ms of them.
         let steps = [
@@ -103,7 +103,7 @@ fn time_stolen_beside_the_service_is_no_overlap() {
 
 #[test]
 fn longer_stolen_time_of_two_lanes_is_subtracted() {
-    let Some(program) = Program::compile("stolen", "both") else { return };
+    let Some(program) = Program::compile("lane/stolen.c", "both") else { return };
     for (from_service, from_batch) in [(2_000_000, 3_000_000), (3_000_000, 2_000_000)] {
         let steps = [
             Step::Starts,
@@ -119,7 +119,7 @@ fn longer_stolen_time_of_two_lanes_is_subtracted() {
 
 #[test]
 fn time_stolen_after_the_service_counts_only_on_held_lanes() {
-    let Some(program) = Program::compile("stolen", "gone") else { return };
+    let Some(program) = Program::compile("lane/stolen.c", "gone") else { return };
     let steps = |kept| {
         [
             Step::Starts,
@@ -136,7 +136,7 @@ fn time_stolen_after_the_service_counts_only_on_held_lanes() {
 
 #[test]
 fn stolen_time_of_one_turn_is_not_subtracted_from_the_next() {
-    let Some(program) = Program::compile("stolen", "next") else { return };
+    let Some(program) = Program::compile("lane/stolen.c", "next") else { return };
     let turn = [Step::Begin, Step::Look(BATCH, Class::Batch), Step::End { kept: true }];
     let first = [Step::Starts, Step::Begin, Step::Take(BATCH, 1_000_000), Step::Take(REQUEST, 500_000)];
     let ended = [Step::Look(REQUEST, Class::Lc), Step::Look(BATCH, Class::Batch), Step::End { kept: true }];

@@ -20,7 +20,7 @@ enum WindowOutcome {
 
 impl Window {
     fn compile(name: &str) -> Option<Self> {
-        Program::compile("window", name).map(Self)
+        Program::compile("window/main.c", name).map(Self)
     }
 
     /// Lets the service run for `ran_us` µs, with this number of stall cycles and of loads and stores. `activity_min`

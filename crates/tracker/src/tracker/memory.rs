@@ -186,6 +186,11 @@ impl LaneMemory {
         &self.turns[cpu as usize]
     }
 
+    /// Returns whether turns are recorded.
+    pub fn has_turns(&self) -> bool {
+        self.turns.len() >= self.cpu_count()
+    }
+
     /// Returns the CPU times on `cpu`. They are recorded only if a machine is shared.
     pub fn shares(&self, cpu: u32) -> &CpuShares {
         &self.shares[cpu as usize]
@@ -220,6 +225,14 @@ impl LaneMemory {
         }
     }
 
+    /// Makes batch check its lane on none of the CPUs `batch_lanes` any more, so that their holders are summoned for it.
+    pub fn stop_self_checking(&self, batch_lanes: &CpuSet) {
+        for cpu in batch_lanes.iter() {
+            self.limits(cpu).request_count.store(0, Ordering::Release);
+        }
+        self.promises.remove_all();
+    }
+
     /// Returns the promises of self-checking threads.
     pub fn promises(&self) -> &Promises {
         &self.promises
@@ -229,7 +242,7 @@ impl LaneMemory {
     pub fn accounting(&self) -> Accounting {
         let (gates, counted) = (&self.gates, (&*self.stats, &*self.ledgers, &*self.programs));
         let partners = self.partners.read().expect("no thread panics with the partners");
-        Accounting::read(self.words.iter(), self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
+        Accounting::read(&self.words, self.holds.iter(), gates, counted, self.stolen_from, |cpu| &partners[cpu])
     }
 
     /// Returns the figures by which the overlap promise of these lanes is judged, without reading the accounting of all
@@ -257,7 +270,7 @@ impl LaneMemory {
     pub fn unpermitted_overlap_ns(&self, cpu: u32) -> u64 {
         let stats = &self.stats[cpu as usize];
         let gate = GateAccounting::read(self.gate(cpu), stats);
-        stats.overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
+        stats.overlap_ns().saturating_sub(gate.excused_ns())
     }
 
     /// Returns the time that batch ran on the batch lane `cpu`, up to the end of its last turn.

@@ -9,15 +9,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// Compiles `tests/FOLDER/main.c`, which includes the header, with `tests/FOLDER/maps.h` in place of the kernel's.
-    /// `name` is unique for each test. Without clang, prints a message and returns `None`.
-    pub fn compile(folder: &str, name: &str) -> Option<Self> {
+    /// Compiles a C file in `tests`, which includes the header, with the headers in the file's folder in place of the
+    /// kernel's. `name` is unique for each test. Without clang, prints a message and returns `None`.
+    pub fn compile(source: &str, name: &str) -> Option<Self> {
         let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (folder, root) = (own.join("tests").join(folder), own.join("../.."));
+        let (source, root) = (own.join("tests").join(source), own.join("../.."));
+        let folder = source.parent().expect("it is in a folder");
         let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let mut clang = Command::new("clang");
-        let clang = clang.arg("-I").arg(&folder).arg("-I").arg(root.join("bpf")).arg("-I").arg(root);
-        let ran = clang.args(["-O1", "-w", "-o"]).arg(&file).arg(folder.join("main.c")).status();
+        let clang = clang.arg("-I").arg(folder).arg("-I").arg(root.join("bpf")).arg("-I").arg(root);
+        let ran = clang.args(["-O1", "-w", "-o"]).arg(&file).arg(&source).status();
         let Ok(status) = ran else {
             sidelane_testing::skip("there is no clang here".to_owned());
             return None;

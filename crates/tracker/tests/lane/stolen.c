@@ -17,6 +17,14 @@ static struct sidelane_lane_role roles[LANES] = {
 	{ .role = SIDELANE_ROLE_BATCH, .partner_count = 1, .partners = { 0 } },
 };
 
+/* Returns the time stolen from the service on the partner of the batch lane. */
+static uint64_t from_lc_ns(uint32_t lane)
+{
+	uint32_t partner = roles[lane].partners[0];
+
+	return stolen_from_lc_ns(partner, &words[partner]);
+}
+
 static void step(const char *name, uint32_t lane, uint64_t number)
 {
 	if (!strcmp(name, "take")) {
@@ -29,9 +37,9 @@ static void step(const char *name, uint32_t lane, uint64_t number)
 		words[lane].lc_since_ns = number;
 		mark_stolen(roles[lane].partners[0]);
 	} else if (!strcmp(name, "begin")) {
-		begin_stolen(&roles[lane], &lane_stats[lane]);
+		begin_stolen(&lane_stats[lane], from_lc_ns(lane));
 	} else if (!strcmp(name, "lost")) {
-		printf("%llu ", (unsigned long long)surely_stolen_ns(&roles[lane], &lane_stats[lane], number));
+		printf("%llu ", (unsigned long long)surely_stolen_ns(&lane_stats[lane], from_lc_ns(lane), number));
 	} else {
 		exit(2);
 	}
