@@ -116,6 +116,7 @@ impl Summary {
             row.put(key, count as f64);
         }
         result.rows.push(row);
+        result.histograms = vec![figures.server.to_histogram("server time")];
         result.notes = notes_as_text(&self.notes);
         result
     }
@@ -171,7 +172,7 @@ impl Summary {
 /// Formats the threshold, the time for which a request stays on its core.
 pub fn format_threshold(threshold_ns: u64) -> String {
     match threshold_ns {
-        0 => "0: requests move as they start".to_owned(),
+        0 => "0: a request on a little core moves as it starts".to_owned(),
         _ => Unit::Ns.human(threshold_ns as f64),
     }
 }
@@ -182,13 +183,21 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { settings, figures, .. } = self;
         let requests = figures.answered_requests();
-        writeln!(
-            f,
-            "sidelane: {} of {requests} requests of {} moved to big cores in {:.1} s",
-            figures.moved,
-            settings.service,
-            figures.wall_ns as f64 / 1e9
-        )?;
+        let (service, wall_s) = (&settings.service, figures.wall_ns as f64 / 1e9);
+        match figures.moved {
+            0 if requests > 0 => {
+                writeln!(
+                    f,
+                    "sidelane: none of {requests} requests of {service} had to move to big cores in {wall_s:.1} s"
+                )?;
+            }
+            moved => {
+                writeln!(
+                    f,
+                    "sidelane: {moved} of {requests} requests of {service} moved to big cores in {wall_s:.1} s"
+                )?;
+            }
+        }
         if settings.config.mapping == Mapping::HurryUp {
             writeln!(f, "  {:<12}{}", "threshold", self.describe_threshold())?;
         }

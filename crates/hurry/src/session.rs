@@ -93,7 +93,9 @@ impl Session {
         // Run in real-time class, so that the service cannot delay this thread.
         let turns = TurnLimit::for_this_thread(HOLDER_PRIORITY);
         let late = |error: &_| HurryNote::MovedLate { error: ToString::to_string(error) };
-        let notes = turns.as_ref().err().map(late).map(Note::from).into_iter().collect();
+        let equal =
+            settings.sizes.are_equal_cores().then(|| HurryNote::EqualCores { cores: settings.sizes.to_string() });
+        let notes = turns.as_ref().err().map(late).into_iter().chain(equal).map(Note::from).collect();
         let mut session = Self {
             settings: settings.clone(),
             source,

@@ -1,11 +1,11 @@
 //! Settings of `sidelane hurry`.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sidelane_host::cores::Cores;
+use sidelane_host::cores::{Cores, CoresError, Source};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
 use sidelane_policy::hurryup::{Config, Learning, ScanTimes, Threshold};
@@ -71,6 +71,12 @@ impl CoreSizes {
     pub fn from_siblings(cores: impl IntoIterator<Item = CpuSet>) -> Result<Self, HurryError> {
         let cores: Vec<CpuSet> = cores.into_iter().filter(|core| core.len() > 1).collect();
         if cores.is_empty() { Err(HurryError::NoSiblings) } else { Ok(Self::Lanes(cores)) }
+    }
+
+    /// Returns whether the user named cores, and the kernel shows no difference between any cores of this machine.
+    pub fn are_equal_cores(&self) -> bool {
+        let is_given = matches!(self, Self::Cores(cores) if cores.source == Source::Given);
+        is_given && matches!(Cores::find(Path::new("/sys")), Err(CoresError::AllEqual(_)))
     }
 
     /// Returns the speed of a little core in thousandths of a big one; `None` if it is unknown.

@@ -9,7 +9,7 @@ use super::window::{Times, Window};
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_host::topology::PairKind;
-use sidelane_report::{Detail, ResultFile, Row, Unit};
+use sidelane_report::{Detail, ResultFile, Row, Series, TimeBins, Unit};
 
 /// Measured figures of one observation of requests.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct Summary {
     pub window: Window,
     /// Notes about degraded or failed parts of the observation.
     pub notes: Vec<Note>,
+    /// Latencies over time in microseconds.
+    pub latencies: TimeBins,
 }
 
 impl Summary {
@@ -49,8 +51,25 @@ impl Summary {
             row.put(&format!("queue_len_{percentile}_count"), value);
         }
         result.rows.push(row);
+        result.series = self.over_time().into_iter().collect();
+        result.histograms = vec![
+            window.latency.to_histogram("latency"),
+            window.server.to_histogram("server time"),
+            window.queueing.to_histogram("queueing"),
+        ];
         result.notes = notes_as_text(&self.notes);
         result
+    }
+
+    fn over_time(&self) -> Option<Series> {
+        let signals = [self.latencies.to_signal("latency", Unit::Us)?, self.latencies.to_rate("requests")?];
+        Some(Series {
+            title: "Requests over time".to_owned(),
+            caption: "Requests at the time at which they were read, at most 50 ms after their response. The line of \
+                      the latency is the mean of a bin, the band its lowest and highest request."
+                .to_owned(),
+            signals: signals.to_vec(),
+        })
     }
 
     fn put_counts(&self, row: &mut Row) {
@@ -183,6 +202,8 @@ fn format_times(times: &Times, unit: Unit) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use sidelane_timeline::ending::Ending;
 
     use super::super::records::Request;
@@ -197,7 +218,14 @@ mod tests {
             queue_len: 1,
             ..Request::default()
         });
-        Summary { service: "port:1".into(), source: Source::Sockets, wall_s: 2.0, window, notes: vec![] }
+        Summary {
+            service: "port:1".into(),
+            source: Source::Sockets,
+            wall_s: 2.0,
+            window,
+            notes: vec![],
+            latencies: TimeBins::new(Duration::from_millis(50)),
+        }
     }
 
     #[test]

@@ -21,9 +21,9 @@ use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::shutdown::Shutdown;
 use sidelane_host::topology::Lanes;
-use sidelane_report::Unit;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::watch_progress::WatchProgress;
+use sidelane_report::{TimeBins, Unit};
 use sidelane_rollback::own_threads;
 use sidelane_tracker::tracker::Purpose;
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
@@ -56,10 +56,12 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
         "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"
     ));
     let (began, mut looked_at) = (Instant::now(), Instant::now());
+    let mut latencies = TimeBins::new(BIN);
     let (mut progress, mut seen) = (WatchProgress::new(length), 0);
     while began.elapsed() < length && until.wait(DRAIN_EVERY)? {
         watched.requests.drain(|request| {
             seen += 1;
+            record(&mut latencies, began.elapsed(), request);
             log.write(request);
         })?;
         progress.show(|| format!("{} requests", Unit::Count.human(f64::from(seen))));
@@ -70,12 +72,25 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
-    let window = watched.finish(&mut |request| log.write(request))?;
+    let window = watched.finish(&mut |request| {
+        record(&mut latencies, began.elapsed(), request);
+        log.write(request);
+    })?;
     let unseen = watched.unobserved_socket_note(&options.target);
     let log = log.end()?.map(Note::from);
     let of_requests = window.notes().chain(source.explanation_note()).chain(unseen).map(Note::from);
     let notes = log.into_iter().chain(of_requests).chain(own_threads::overhead_note()).collect();
-    Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
+    Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes, latencies })
+}
+
+/// Length of the bins of latencies over time, as long as the time between two reads of requests.
+const BIN: Duration = DRAIN_EVERY;
+
+/// Adds the latency of an answered request at the time at which it was read.
+fn record(latencies: &mut TimeBins, read_at: Duration, request: &Request) {
+    if request.ending.is_none() {
+        latencies.add(read_at, request.latency_ns() as f64 / 1e3);
+    }
 }
 
 /// Checks whether the requests of a service can be observed. Loads no kernel program.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::records::Request;
 use crate::note::RequestNote;
+use sidelane_report::LatencyHistogram;
 use sidelane_timeline::ending::Ending;
 use sidelane_tracker::histogram::Histogram;
 use sidelane_tracker::requests::Counts;
@@ -32,6 +33,11 @@ impl Times {
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram);
         self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
+    /// Returns the times for results, named `setting`.
+    pub fn to_histogram(&self, setting: &str) -> LatencyHistogram {
+        LatencyHistogram::new(setting, self.histogram.latency_counts().map(|(ns, count)| (ns.min(self.max_ns), count)))
     }
 
     /// Returns the given percentile of the times in nanoseconds; `None` if there are none.

@@ -40,7 +40,7 @@ impl Emissions {
 
     /// Returns the number of lost events since the start.
     pub fn lost(&mut self) -> LostWork {
-        self.lost += self.emitters.take_lost();
+        self.lost = self.lost.saturating_add(self.emitters.take_lost());
         LostWork { records: self.lost, ..LostWork::default() }
     }
 }

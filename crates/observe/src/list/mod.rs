@@ -133,7 +133,7 @@ fn jvm_signals(pid: u32, filter: Option<&str>) -> SignalGroup {
         unit: unit_name(counter.units),
         value: Some(counter.value),
     };
-    group.add_up_to_limit(counters.into_iter().map(listed).collect(), filter);
+    group.add_up_to_limit(counters.into_iter().map(listed).collect(), pid, filter);
     group
 }
 
@@ -173,7 +173,7 @@ fn variable_signals(pid: u32, filter: Option<&str>) -> SignalGroup {
     let listed = words.iter().enumerate().filter_map(|(index, variable)| word_signal(pid, variable, has_twin(index)));
     let mut listed: Vec<ListedSignal> = listed.collect();
     listed.sort_by_key(looks_like_pointer);
-    group.add_up_to_limit(listed, filter);
+    group.add_up_to_limit(listed, pid, filter);
     group.signals.extend(structures.map(|variable| structure_signal(&variable)));
     group
 }
@@ -205,10 +205,11 @@ fn structure_signal(variable: &Variable) -> ListedSignal {
 
 impl SignalGroup {
     /// Adds the first signals up to the limit, and a note with the number of the remaining signals.
-    fn add_up_to_limit(&mut self, mut signals: Vec<ListedSignal>, filter: Option<&str>) {
+    fn add_up_to_limit(&mut self, mut signals: Vec<ListedSignal>, pid: u32, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {
-            self.notes.push(format!("{} more; choose some with --filter", signals.len() - shown));
+            let left_out = signals.len() - shown;
+            self.notes.push(format!("{left_out} more; choose some by name: sidelane list pid:{pid} --filter NAME"));
             signals.truncate(shown);
         }
         if let (true, Some(filter)) = (signals.is_empty(), filter) {

@@ -27,10 +27,11 @@ pub struct SimOptions {
 }
 
 /// Columns of the table on a terminal, besides swept parameters. The HTML page shows all columns.
-pub const COLUMNS: [&str; 11] = [
+pub const COLUMNS: [&str; 12] = [
     "p50_us",
     "p99_us",
     "p99_over_alone",
+    "over_slo_percent",
     "budget_us",
     "utilisation_ratio",
     "batch_utilisation_ratio",

@@ -48,6 +48,7 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     row.put("p50_us", us(figures.p50_ns)).put("p95_us", us(figures.p95_ns));
     row.put("p99_us", us(figures.p99_ns)).put("p999_us", us(figures.p999_ns)).put("max_us", us(figures.max_ns));
     row.put("p99_over_alone", alone.map(|alone| figures.p99_ns as f64 / alone));
+    row.put("over_slo_percent", over_slo_percent(experiment, outcome));
     row.put("queue_mean_us", figures.queue_mean_ns / 1e3).put("server_mean_us", figures.server_mean_ns / 1e3);
     row.put("budget_us", (figures.budget_ns > 0).then_some(us(figures.budget_ns)));
     row.put("contention_cost_percent", (figures.budget_ns > 0).then_some(f64::from(figures.contention_cost_ppm) / 1e4));
@@ -66,6 +67,15 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
     row.put("events_count", figures.events as f64);
     put_fleet_figures(&mut row, outcome);
     row
+}
+
+/// Returns by how much the objective's percentile is above its limit, in percent; `None` if it is not.
+fn over_slo_percent(experiment: &Experiment, outcome: &Outcome) -> Option<f64> {
+    let slo = experiment.first()?.objective?;
+    let figures = &outcome.figures;
+    let known = [(50.0, figures.p50_ns), (95.0, figures.p95_ns), (99.0, figures.p99_ns), (99.9, figures.p999_ns)];
+    let (_, ns) = known.into_iter().find(|(percentile, _)| *percentile == slo.percentile)?;
+    (ns > slo.limit_ns).then(|| (ns as f64 / slo.limit_ns as f64 - 1.0) * 100.0)
 }
 
 fn put_fleet_figures(row: &mut Row, outcome: &Outcome) {

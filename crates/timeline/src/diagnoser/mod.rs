@@ -252,16 +252,15 @@ fn undetectable_causes(kinds: Kinds) -> Vec<UndetectableCause> {
             let why = "it is not known here whether a thread or an interrupt wakes another thread".to_owned();
             return Some(UndetectableCause { cause, why });
         }
-        let kinds: Vec<String> = cause
-            .required_kinds()
-            .iter()
-            .filter(|kind| !kinds.has(**kind))
-            .map(|kind: &Kind| format!("{kind:?}"))
-            .collect();
-        (!kinds.is_empty())
-            .then(|| UndetectableCause { cause, why: format!("no records of this kind: {}", kinds.join(", ")) })
+        let why = match cause {
+            Cause::Sibling => "it observes no lanes of batch",
+            _ => "this kernel does not report it",
+        };
+        (!cause.is_detectable(kinds)).then(|| UndetectableCause { cause, why: why.to_owned() })
     };
-    Cause::ALL.into_iter().filter_map(missing).collect()
+    // A service without a runtime has no pauses; a runtime whose pauses cannot be observed has a note.
+    let has_pauses = |cause: &Cause| !matches!(cause, Cause::Collection | Cause::Safepoint);
+    Cause::ALL.into_iter().filter(has_pauses).filter_map(missing).collect()
 }
 
 /// Time of the slow requests above the normal, by cause.
