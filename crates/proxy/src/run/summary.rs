@@ -5,10 +5,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::json;
+use sidelane_diagnostics::machine;
+use sidelane_host::topology::PairKind;
+use sidelane_report::{LatencyHistogram, ResultFile, Row};
 
 use super::describe_unfinished_work;
 use super::options::ProxyOptions;
 use crate::edge::State;
+use crate::request_table::BOUNDS_NS;
 
 /// Final result of a proxy.
 #[derive(Clone, Debug, Serialize)]
@@ -43,6 +48,40 @@ impl Summary {
             cut_at_end: CutAtEnd { requests: state.in_flight, tunnels: state.tunnels },
             state,
         }
+    }
+}
+
+impl Summary {
+    /// Returns the counts and times as a result of one row.
+    pub fn to_result(&self) -> ResultFile {
+        let counts = &self.state.counts;
+        let settings = json!({
+            "listen": self.listen.to_string(),
+            "servers": self.servers.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "hedge": self.hedge,
+        });
+        let settings = settings.as_object().cloned().unwrap_or_default();
+        let mut result = ResultFile::new(machine::describe(PairKind::Declared), settings);
+        let mut row = Row::new("proxy");
+        let answered = (counts.answered > 0).then_some(counts.answered as f64);
+        row.put("latency_mean_us", answered.map(|answered| counts.answered_ns as f64 / 1e3 / answered));
+        for (key, count) in [
+            ("requests_count", counts.requests),
+            ("answered_count", counts.answered),
+            ("failed_count", counts.failed),
+            ("cut_count", counts.cut),
+            ("left_count", counts.left),
+            ("hedges_count", counts.hedges),
+            ("wins_count", counts.wins),
+            ("sent_again_count", counts.sent_again),
+        ] {
+            row.put(key, count as f64);
+        }
+        result.rows.push(row);
+        let bounds = BOUNDS_NS.iter().chain(BOUNDS_NS.last());
+        let buckets = bounds.zip(counts.durations.buckets).map(|(ns, count)| (*ns, count));
+        result.histograms = vec![LatencyHistogram::new("latency, to the next bound", buckets)];
+        result
     }
 }
 

@@ -12,7 +12,7 @@ use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::request_table::Counts;
 
 use crate::scene::{Proxy, redis_config, with_hedge_timer};
-use crate::scripted::{read_until, refusing_address, start_server};
+use crate::scripted::{read_to_end, read_until, refusing_address, start_server};
 
 /// Starts a server that reports each command on the returned channel, and then calls `answer`.
 fn command_server(
@@ -251,6 +251,41 @@ fn blocking_command_of_a_gone_client_ends_at_the_server() {
         drop(client);
         assert_eq!(ended.recv_timeout(crate::scene::TIMEOUT), Ok(0), "{command}");
     }
+}
+
+#[test]
+fn blocking_command_of_a_client_that_left_is_not_sent() {
+    let (tell, told) = channel::<()>();
+    let told = Arc::new(Mutex::new(told));
+    let (address, commands) = command_server(move |stream, command| {
+        let _ = told.lock().unwrap().recv();
+        reply_ok(stream, command);
+    });
+    let proxy = Proxy::start(redis_config(address, None));
+    let mut client = proxy.connect();
+    client.write_all(b"GET a\r\nBLPOP q 0\r\n").unwrap();
+    assert_eq!(commands.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("GET a"));
+    client.shutdown(Shutdown::Write).unwrap();
+    (0..2).for_each(|_| tell.send(()).unwrap());
+    assert_eq!(read_to_end(&mut client), "+OK\r\n");
+    proxy.wait_until("its end", |state| state.clients == 0);
+    assert_eq!(commands.try_iter().count(), 0);
+}
+
+#[test]
+fn connection_without_state_serves_the_next_client() {
+    let (told, ports) = channel();
+    let (address, _commands) = command_server(move |stream, command| {
+        let _ = told.send(stream.peer_addr().unwrap().port());
+        reply_ok(stream, command);
+    });
+    let proxy = Proxy::start(redis_config(address, None));
+    for _ in 0..3 {
+        assert_eq!(send_command(&proxy, "GET a"), "+OK\r\n");
+        proxy.wait_until("its end", |state| state.clients == 0);
+    }
+    let ports: Vec<u16> = ports.try_iter().collect();
+    assert!(ports.len() == 3 && ports.iter().all(|port| *port == ports[0]), "{ports:?}");
 }
 
 #[test]

@@ -46,7 +46,44 @@ pub(super) fn classify_reply(reply: &[u8]) -> ServerOutcome {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
     use super::*;
+
+    /// Reads a reply of which the first part has been received, and the second part is in the socket. Returns its
+    /// classification, and whether the connection can be reused.
+    fn read_in_two_parts(first: &str, second: &str, reply_bytes: usize) -> Option<(ServerOutcome, bool)> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let limits = Limits { reply_bytes, ..Limits::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let opened = ServerConnection::open(listener.local_addr().unwrap(), Duration::from_secs(20));
+            let mut connection = opened.await.unwrap();
+            let (mut server, _) = listener.accept().unwrap();
+            connection.input.push(first.as_bytes());
+            server.write_all(second.as_bytes()).unwrap();
+            let (outcome, reusable) = read_and_discard_reply(connection, &limits).await?;
+            Some((outcome, reusable.is_some()))
+        })
+    }
+
+    #[test]
+    fn a_reply_in_parts_is_classified_by_its_begin() {
+        let failing = Some((ServerOutcome::Reply(ReplyKind::Failing), true));
+        assert_eq!(read_in_two_parts("-LOADING wa", "it\r\n", 100), failing);
+        let value = Some((ServerOutcome::Reply(ReplyKind::Value), true));
+        assert_eq!(read_in_two_parts("$8\r\n", "-LOADING\r\n", 100), value);
+    }
+
+    #[test]
+    fn a_reply_is_read_up_to_its_limit() {
+        let (first, second) = (format!("$20\r\n{}", "x".repeat(10)), format!("{}\r\n", "x".repeat(10)));
+        let value = Some((ServerOutcome::Reply(ReplyKind::Value), true));
+        assert_eq!(read_in_two_parts(&first, &second, first.len()), value);
+        assert_eq!(read_in_two_parts(&first, &second, first.len() - 1), None);
+    }
 
     #[test]
     fn server_errors_are_distinguished_from_command_errors() {
