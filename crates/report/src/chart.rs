@@ -44,6 +44,32 @@ pub struct Mean {
     pub half_width: Option<f64>,
 }
 
+/// A chart of ratios of two variants, on an axis whose middle is "no difference".
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Ratios {
+    /// Heading of the chart.
+    pub title: String,
+    /// Text that explains how to read the chart.
+    pub caption: String,
+    /// Names of the baseline, and of the variant that is compared with it.
+    pub of: [String; 2],
+    /// Figures of the chart, from top to bottom.
+    pub lines: Vec<RatioLine>,
+}
+
+/// Ratio of one figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RatioLine {
+    /// Name of the figure.
+    pub name: String,
+    /// Values of the figure: of the baseline, and of the variant, with their units.
+    pub values: [String; 2],
+    /// Measured ratio.
+    pub ratio: f64,
+    /// Ends of the 95 % confidence interval; `None` if there were too few pairs of runs.
+    pub ends: Option<[f64; 2]>,
+}
+
 /// A chart of several panels with the same horizontal axis, like Elfen's Figs. 10 and 11.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Multiples {

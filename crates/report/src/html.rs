@@ -45,6 +45,7 @@ pub fn page(result: &ResultFile) -> String {
             ("explanation", &explanation),
             ("notes", &draw_notes(&result.notes)),
             ("trace", &result.trace.as_ref().map_or_else(String::new, drawing::trace::draw_trace)),
+            ("ratios", &drawing::draw_all_ratios(result)),
             ("checks", &draw_checks(&result.checks)),
             ("series", series_frame(result)),
             ("pictures", &drawing::draw_pictures(result)),

@@ -25,6 +25,33 @@ pub struct Percentile {
     pub us: f64,
 }
 
+/// Latencies counted in buckets, of which curves and percentiles of several runs together are computed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyHistogram {
+    /// Name of the latencies, such as "latency" or "server time".
+    pub setting: String,
+    /// Latency of each bucket in nanoseconds with its count, without empty buckets, by rising latency.
+    pub counts: Vec<(u64, u64)>,
+}
+
+impl LatencyHistogram {
+    /// Makes a histogram of latencies in nanoseconds with their counts, by rising latency.
+    pub fn new(setting: impl Into<String>, counts: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self { setting: setting.into(), counts: counts.into_iter().filter(|(_, count)| *count > 0).collect() }
+    }
+
+    /// Returns the curve of the latencies: a point for each bucket, named `setting`.
+    pub fn to_curve(&self, setting: String) -> Curve {
+        let all = self.counts.iter().fold(0u64, |sum, (_, count)| sum.saturating_add(*count)).max(1) as f64;
+        let mut below = 0u64;
+        let points = self.counts.iter().map(|(ns, count)| {
+            below = below.saturating_add(*count);
+            Percentile { percentile: 100.0 * below as f64 / all, us: *ns as f64 / 1e3 }
+        });
+        Curve { setting, points: points.collect() }
+    }
+}
+
 /// Threads on the lanes of one core over some time, under one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {

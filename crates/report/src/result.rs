@@ -1,7 +1,7 @@
 //! Results format: the one JSON object that every measuring command writes.
 //!
 //! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`. The keys `curves`,
-//! `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace` are present only if there is
+//! `histograms`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `trace` are present only if there is
 //! something to draw, and `run` only in results of `sidelane-lab`. Unknown keys are ignored on reading, so an older
 //! Sidelane can show a newer file.
 
@@ -10,9 +10,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::chart::{Bars, Heatmap, Intervals, Multiples};
+use crate::chart::{Bars, Heatmap, Intervals, Multiples, Ratios};
 use crate::check::{Check, Verdict};
-use crate::picture::{Curve, Series, Timeline};
+use crate::picture::{Curve, LatencyHistogram, Series, Timeline};
 use crate::row::Row;
 use crate::trace::TraceSection;
 use crate::whole_file::{WriteError, write_atomically};
@@ -40,6 +40,9 @@ pub struct ResultFile {
     /// Latency curves, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<Curve>,
+    /// Histograms of latencies, from which `sidelane report` computes the curves of several runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub histograms: Vec<LatencyHistogram>,
     /// Lane timelines, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timelines: Vec<Timeline>,
@@ -49,6 +52,9 @@ pub struct ResultFile {
     /// Means with their intervals, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Intervals>,
+    /// Ratios of two variants with their intervals, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ratios: Vec<Ratios>,
     /// Lines in small multiples, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub multiples: Vec<Multiples>,
@@ -135,9 +141,11 @@ impl ResultFile {
             checks: Vec::new(),
             notes: Vec::new(),
             curves: Vec::new(),
+            histograms: Vec::new(),
             timelines: Vec::new(),
             series: Vec::new(),
             intervals: Vec::new(),
+            ratios: Vec::new(),
             multiples: Vec::new(),
             heatmaps: Vec::new(),
             bars: Vec::new(),

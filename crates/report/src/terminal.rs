@@ -67,3 +67,26 @@ pub fn eprint_fitted(text: &str) {
     let width = if io::stderr().is_terminal() { terminal_size(io::stderr()).0 } else { usize::MAX };
     eprint(&fit_to_width(text, width));
 }
+
+/// Importance of a message, by the numbers of syslog.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub enum Level {
+    Error = 3,
+    Warning = 4,
+}
+
+/// Prints text as [`eprint_fitted`] does. If standard error is the journal of systemd, each line begins with its level.
+pub fn eprint_with_level(level: Level, text: &str) {
+    if !is_stderr_journal() {
+        return eprint_fitted(text);
+    }
+    eprint(&text.lines().map(|line| format!("<{}>{line}\n", level as u8)).collect::<String>());
+}
+
+/// Returns whether standard error is the journal: `JOURNAL_STREAM` has its device and inode.
+fn is_stderr_journal() -> bool {
+    let Some(journal) = env::var_os("JOURNAL_STREAM") else { return false };
+    let stderr = rustix::fs::fstat(io::stderr());
+    stderr.is_ok_and(|stderr| journal.to_str() == Some(&format!("{}:{}", stderr.st_dev, stderr.st_ino)))
+}

@@ -6,6 +6,7 @@ mod axis;
 mod heatmap;
 mod intervals;
 mod multiples;
+mod ratios;
 pub(crate) mod svg;
 pub(crate) mod trace;
 
@@ -18,6 +19,7 @@ use crate::unit::{MISSING, Unit};
 use heatmap::draw_heatmap;
 use intervals::draw_intervals;
 use multiples::draw_multiples;
+use ratios::draw_ratios;
 
 /// Draws the pictures of `result` that need no script, as HTML.
 pub(super) fn draw_pictures(result: &ResultFile) -> String {
@@ -25,6 +27,11 @@ pub(super) fn draw_pictures(result: &ResultFile) -> String {
         + &draw_all(&result.heatmaps, draw_heatmap)
         + &draw_all(&result.intervals, draw_intervals)
         + &draw_all(&result.multiples, draw_multiples)
+}
+
+/// Draws the ratios of a comparison, as HTML. They are its main result, so the page has them before all other pictures.
+pub(super) fn draw_all_ratios(result: &ResultFile) -> String {
+    draw_all(&result.ratios, draw_ratios)
 }
 
 fn draw_all<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {

@@ -60,7 +60,8 @@ function drawCurves(curves) {
       ...series.map(({ setting, style }) => html('li', {}, lineSample(style), setting))),
     chart);
 
-  let width, height, bottom, cursor;
+  let width, height, bottom;
+  const cursor = svg('g');
   const plotWidth = () => width - MARGIN.left - MARGIN.right;
   const x = (nine) => MARGIN.left + (nine - first) / (last - first) * plotWidth();
   const y = (us) => bottom - Math.log(us / low) / Math.log(high / low) * (bottom - MARGIN.top);
@@ -71,7 +72,7 @@ function drawCurves(curves) {
     bottom = height - MARGIN.bottom;
     chart.setAttribute('height', height);
     chart.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    cursor = svg('g');
+    cursor.replaceChildren();
     chart.replaceChildren(...latencyGrid(), ...percentileGrid(), ...series.map(line), cursor);
   }
 
@@ -120,7 +121,7 @@ function drawCurves(curves) {
   }
 
   function forget() {
-    cursor?.replaceChildren();
+    cursor.replaceChildren();
     hideTip();
   }
 

@@ -35,11 +35,13 @@ const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 /** Calls `draw` now and whenever the width of `element` changes, at most once a frame. */
 function onWidth(element, draw) {
   let width = 0;
-  new ResizeObserver(() => requestAnimationFrame(() => {
+  const drawAtNewWidth = () => {
     if (element.clientWidth === width) return;
     width = element.clientWidth;
     draw();
-  })).observe(element);
+  };
+  drawAtNewWidth();
+  new ResizeObserver(() => requestAnimationFrame(drawAtNewWidth)).observe(element);
 }
 
 /** Shows a tooltip next to the pointer, on the side with room. */

@@ -84,8 +84,8 @@ class View {
     for (const { canvas } of canvases) watch.observe(canvas);
     const drawAll = () => canvases.forEach((canvas) => canvas.draw());
     addEventListener('beforeprint', drawAll);
-    drawAll();
     onWidth(canvases[0].canvas, () => this.redraw());
+    drawAll();
   }
 }
 
