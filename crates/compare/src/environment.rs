@@ -15,7 +15,7 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::shutdown::{Shutdown, StopRequest};
 use sidelane_host::topology::Lanes;
-use sidelane_lanes::gate::Gate;
+use sidelane_lanes::gate::{Gate, GateReason};
 use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::placement::Placement;
@@ -32,6 +32,7 @@ pub(super) struct Environment<'a> {
     until: Shutdown,
     lanes: Lanes,
     gate: Gate,
+    gate_reason: GateReason,
     /// Bound on the slowdown of requests by batch, as for `sidelane run`; `None` without a bound.
     max_slowdown: Option<f64>,
     traffic: Traffic,
@@ -45,7 +46,7 @@ pub(super) struct Environment<'a> {
 impl<'a> Environment<'a> {
     /// Begins to observe the requests of the plan's service.
     pub(super) fn start(options: &'a CompareOptions, plan: Plan, shutdown: Shutdown) -> Result<Self> {
-        let Plan { mut services, gate, max_slowdown, .. } = plan;
+        let Plan { mut services, gate, gate_reason, max_slowdown, .. } = plan;
         let beside = services.pop().expect("a plan has a service");
         let traffic = Traffic::watch(&options.target, &beside.service)?;
         Ok(Self {
@@ -53,6 +54,7 @@ impl<'a> Environment<'a> {
             until: shutdown,
             lanes: beside.lanes,
             gate,
+            gate_reason,
             max_slowdown,
             traffic,
             learned: None,
@@ -112,6 +114,10 @@ impl<'a> Environment<'a> {
         self.learned = session.learned().or(self.learned);
         self.slowdown = session.slowdown().cloned().or(self.slowdown.take());
         let outcome = self.end(session)?;
+        if managed {
+            // If holders have taken over, they keep the lanes of later sessions from the start.
+            (self.gate, self.gate_reason) = (outcome.gate.clone(), outcome.gate_reason.clone());
+        }
         let ended = measured.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(Stop::BatchEnded { .. })));
         if ended && outcome.exit_code() != 0 {
             bail!(
@@ -128,13 +134,28 @@ impl<'a> Environment<'a> {
     }
 
     fn session_options(&self, managed: bool) -> SessionOptions {
-        let (gate, audit, quiet) = (self.gate.clone(), None, true);
-        if managed {
-            let (class, hold, max_slowdown) = (gate.batch_class(), Some(self.options.lending), self.max_slowdown);
-            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet, allow_realtime: false };
+        let unmanaged = SessionOptions {
+            class: self.options.unmanaged,
+            hold: None,
+            gate: Gate::Holder,
+            gate_reason: GateReason::Asked,
+            max_overlap_ppm: None,
+            audit: None,
+            max_slowdown: None,
+            quiet: true,
+            allow_realtime: false,
+        };
+        if !managed {
+            return unmanaged;
         }
-        let (class, gate) = (self.options.unmanaged, Gate::Holder);
-        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet, allow_realtime: false }
+        SessionOptions {
+            class: self.gate.batch_class(),
+            hold: Some(self.options.lending),
+            gate: self.gate.clone(),
+            gate_reason: self.gate_reason.clone(),
+            max_slowdown: self.max_slowdown,
+            ..unmanaged
+        }
     }
 
     /// Returns the figures of one run. Repeats the run if the comparison was stopped during it.

@@ -165,16 +165,17 @@ impl Comparison {
         [vec![rounds], self.plan.summary_lines()].concat()
     }
 
-    /// Runs the comparison, and returns its result.
+    /// Runs the comparison. Returns its result, and whether a POSIX signal ended it early.
     ///
     /// # Errors
     /// Fails, among other reasons, if the service gets no requests.
-    pub fn run(self) -> Result<ResultFile> {
+    pub fn run(self) -> Result<(ResultFile, bool)> {
         let Self { options, plan } = self;
         let mut environment = Environment::start(&options, plan, Shutdown::on_posix_signals()?)?;
         let round_options = RoundOptions { quick: false, rounds: options.rounds };
         let compared = compare(&options, &mut environment, round_options.limit(LIMIT, LIMIT))?;
-        Ok(compared.to_result(&options, &environment, round_options))
+        let is_interrupted = compared.stop == Some(Stop::Asked);
+        Ok((compared.to_result(&options, &environment, round_options), is_interrupted))
     }
 }
 

@@ -183,11 +183,8 @@ fn row(setting: Setting, rounds: &[Round]) -> Row {
 
 /// Returns the ledger of the batch lanes under a setting, of all rounds.
 fn ledger(setting: Setting, rounds: &[Round]) -> Ledger {
-    let mut ledger = Ledger::default();
-    for batch in rounds.iter().filter_map(|round| round.figures_of(setting).batch.as_ref()) {
-        ledger.add(&batch.ledger);
-    }
-    ledger
+    let batch = rounds.iter().filter_map(|round| round.figures_of(setting).batch.as_ref());
+    batch.map(|batch| batch.ledger.clone()).sum()
 }
 
 fn put_ratio(row: &mut Row, name: &str, ratio: Option<Interval>) {

@@ -5,12 +5,15 @@
 //! command by exec. So the command has the process id, environment, terminal and standard streams that it would have
 //! without Sidelane.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::{env, fs};
 
+use rustix::fs::{Access, access};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::gate::instrumented::{preload_library, remove_gate_from_environment};
@@ -21,8 +24,8 @@ use sidelane_host::{posix_signals, rights};
 /// Hidden verb under which this binary is the start barrier.
 pub const VERB: &str = "__batch";
 /// Exit code of shells for a command that was found but cannot be run; the next constant is for one that was not found.
-const EXIT_CANNOT_RUN: i32 = 126;
-const EXIT_NOT_FOUND: i32 = 127;
+const EXIT_CANNOT_RUN: u8 = 126;
+const EXIT_NOT_FOUND: u8 = 127;
 
 /// Scheduling class of the batch command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,17 +205,64 @@ pub fn main(entrance_fd: i32, class: BatchClass, without_rights: bool, command: 
     let opened = entrance.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     drop(entrance);
     let Some((program, arguments)) = command.split_first().filter(|_| opened) else {
-        return EXIT_CANNOT_RUN;
+        return i32::from(EXIT_CANNOT_RUN);
     };
     if let Err(error) = taken
         && class == BatchClass::Ext
     {
         let _ = writeln!(io::stderr(), "sidelane: cannot put batch into SCHED_EXT: {error}; use --gate holder");
-        return EXIT_CANNOT_RUN;
+        return i32::from(EXIT_CANNOT_RUN);
     }
     let mut becoming = Command::new(program);
     preload_library(&mut becoming);
     let error = becoming.args(arguments).exec();
-    let _ = writeln!(io::stderr(), "sidelane: cannot run `{}`: {error}", program.to_string_lossy());
+    let _ = writeln!(io::stderr(), "{}", cannot_run_text(program, &error));
+    i32::from(exit_code_of_exec_error(&error))
+}
+
+/// Returns the error for a program that cannot be run.
+pub fn cannot_run_text(program: &OsStr, error: &io::Error) -> String {
+    format!("sidelane: cannot run `{}`: {error}", program.to_string_lossy())
+}
+
+/// Returns the exit code that a shell would report for a program that exec refuses with this error.
+pub fn exit_code_of_exec_error(error: &io::Error) -> u8 {
     if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_RUN }
+}
+
+/// Checks that exec would find this program, by its path or in the directories of `PATH`.
+///
+/// # Errors
+/// The error of exec, if the program is not there or is no file that may be executed.
+pub fn find_program(program: &OsStr) -> io::Result<()> {
+    let check = |path: &Path| match fs::metadata(path) {
+        Ok(found) if found.is_file() => Ok(access(path, Access::EXEC_OK)?),
+        Ok(_) => Err(io::Error::from_raw_os_error(libc::EACCES)),
+        Err(error) => Err(error),
+    };
+    if program.as_encoded_bytes().contains(&b'/') {
+        return check(Path::new(program));
+    }
+    // Without PATH, exec has directories of its own.
+    let Some(dirs) = env::var_os("PATH") else { return Ok(()) };
+    let tried: Vec<io::Result<()>> = env::split_paths(&dirs).map(|dir| check(&dir.join(program))).collect();
+    if tried.iter().any(Result::is_ok) {
+        return Ok(());
+    }
+    let refused =
+        tried.into_iter().find(|one| one.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::NotFound));
+    refused.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::ENOENT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn program_is_found_as_exec_finds_it() {
+        let code = |program: &str| find_program(OsStr::new(program)).map_err(|error| exit_code_of_exec_error(&error));
+        assert_eq!([code("sh"), code("/bin/sh")], [Ok(()), Ok(())]);
+        assert_eq!([code("no-such-command-of-sidelane"), code("/no/such/command")], [Err(127), Err(127)]);
+        assert_eq!([code("/etc/passwd"), code("/etc")], [Err(126), Err(126)]);
+    }
 }

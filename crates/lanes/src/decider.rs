@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 use std::{io, mem};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use sidelane_formats::sample::{observe_lane, running_requests};
 use sidelane_formats::{LaneWord, hist_record};
 use sidelane_host::clock::now_ns;
@@ -175,6 +177,11 @@ impl Shared {
         }
     }
 
+    /// Wakes the keeper, which then samples its lane.
+    pub(super) fn wake(&self) {
+        self.changed.notify();
+    }
+
     /// Asks the keeper's thread to end.
     pub(super) fn ask_to_stop(&self) {
         self.stop.store(true, Ordering::Release);
@@ -187,8 +194,13 @@ impl Shared {
         let timeout = timeout_ns.map(timespec);
         let mut poll_fds =
             [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.changed, PollFlags::IN)];
-        // An interrupted or refused sleep only means one more check of the lane.
-        let woken = poll(&mut poll_fds, timeout.as_ref()) != Ok(0);
+        // An interrupted or refused sleep only means one more check of the lane. Each sleep is refused if the limit of
+        // open files was lowered to less than two; a real-time thread that never sleeps would have the lane for itself.
+        let polled = poll(&mut poll_fds, timeout.as_ref());
+        if polled == Err(Errno::INVAL) {
+            std::thread::sleep(REFUSED_SLEEP);
+        }
+        let woken = polled != Ok(0);
         let (summoned, rung) =
             (poll_fds[0].revents().contains(PollFlags::IN), poll_fds[1].revents().contains(PollFlags::IN));
         if summoned {
@@ -200,6 +212,9 @@ impl Shared {
         ring.take() || woken
     }
 }
+
+/// Sleep of a keeper in place of one that the kernel refuses.
+const REFUSED_SLEEP: Duration = Duration::from_millis(1);
 
 /// Longest sleep of a keeper beside a lane that is lent while requests are emitted. No signal tells the keeper that a
 /// request starts that had to wait. So this is the longest time for which such a request shares its core. It is also

@@ -122,6 +122,11 @@ impl Holder {
         self.shared.set_idle_threshold(threshold);
     }
 
+    /// Makes the holder check the lane now.
+    pub fn check_now(&self) {
+        self.shared.wake();
+    }
+
     /// Returns the holder's counts since its start.
     pub fn counts(&self) -> KeeperCounts {
         self.shared.counts()
@@ -208,6 +213,7 @@ impl HolderThread {
             self.retire_displaced_holder();
         }
         self.restore_lane();
+        self.become_ordinary();
     }
 
     /// Returns whether the holder is on another CPU: its own CPU went offline, or another process has moved the holder.
@@ -217,11 +223,10 @@ impl HolderThread {
         unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }
     }
 
-    /// Gives up the real-time class, so that the holder delays no thread on its present CPU. Evicts batch from the
-    /// lane, which has no keeper any more.
+    /// Becomes an ordinary thread, which delays no thread on its present CPU, and evicts batch from the lane, which has
+    /// no keeper any more.
     fn retire_displaced_holder(&mut self) {
-        let _ = ThreadClass::ORDINARY.apply_to_thread(own_tid());
-        self.adopt_process_affinity();
+        self.become_ordinary();
         if self.decider.must_stop() {
             return;
         }
@@ -233,10 +238,14 @@ impl HolderThread {
         }
     }
 
-    /// Gives the holder the affinity of its process, which keeps off request lanes if it can.
-    fn adopt_process_affinity(&self) {
+    /// Gives up the real-time class, and takes the affinity of the process, which keeps off request lanes if it can.
+    ///
+    /// A thread that ended in its class on its lane would starve in the kernel behind batch that gets a higher
+    /// real-time priority back. A process that then reads `/proc` or reaps this one spins until the thread is gone.
+    fn become_ordinary(&self) {
+        // If a call fails, the thread is ordinary on its present CPU, or ends as it is.
+        let _ = ThreadClass::ORDINARY.apply_to_thread(own_tid());
         let process = rustix::process::getpid();
-        // If this fails, the holder is an ordinary thread on its present CPU.
         let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
     }
 
@@ -287,11 +296,11 @@ impl HolderThread {
             LaneState::Lent => hold.lend(|| decider.needs_keeper()),
             // A hold would delay a service thread on this lane.
             LaneState::Evicted if !decider.has_left && !decider.has_service_visitors() => false,
-            // The holder checks the lane again when the policy is due, when the service threads have gone, or when
-            // batch comes back.
+            // The holder checks the lane again when the policy is due, when the service stops if the policy wants that,
+            // when the service threads have gone, or when batch comes back.
             LaneState::Evicted => {
                 hold.evict();
-                true
+                !decider.policy.wants_idle_call() || hold.call_when_idle(|| decider.is_request_lane_busy())
             }
         }
     }

@@ -281,11 +281,14 @@ impl LendingLimitsKeeper {
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
         // The history of batch on the lanes is read after the requests, so that it reaches to the end of each of them.
-        let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
+        // Without a policy that lends by requests no turns are recorded, so no history exists.
+        let has_history = emitted && self.memory.has_turns() && !finished.is_empty();
+        let history = has_history.then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
             on_request(request);
             match &history {
                 _ if request.ending.is_some() => self.record_unobserved_request(request),
+                None if emitted => self.record_unobserved_request(request),
                 None => self.record_request(request),
                 Some(history) => self.record_emitted_request(request, history),
             }

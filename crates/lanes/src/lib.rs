@@ -59,5 +59,7 @@ pub mod run;
 pub mod service;
 pub mod session;
 pub mod slowdown;
+pub mod status;
+pub mod status_socket;
 pub mod summary;
 pub mod watchdog;

@@ -58,6 +58,13 @@ diagnostics! {
         SchedulerPutOut { why: String = "sysrq".to_owned() } =>
             "the kernel ended batch's scheduler ({why}); batch went on in SCHED_IDLE, with holders",
             "start the run again, or use --gate holder";
+        HoldersTookOver {
+            gate: String = "instrumented".to_owned(),
+            after_s: u64 = 4,
+            overlap: String = "2.3 % of its time (7.3 ms of 318 ms; bound 1.0 %)".to_owned()
+        } =>
+            "holders took over from the gate {gate} after {after_s} s: batch ran beside the service for {overlap}",
+            "give --gate holder from the start; --gate {gate} keeps that gate, and breaks the promise";
         LeftSchedulerClass =>
             "batch threads left SCHED_EXT, and were put back",
             "let no program change the scheduling class of batch";
@@ -236,7 +243,7 @@ impl LaneNote {
             Self::Leaks { .. } => 5,
             Self::PromisesBroken { .. } => 6,
             Self::ExcusesNotBelieved { .. } => 7,
-            Self::BatchLeftGroup => 8,
+            Self::HoldersTookOver { .. } | Self::BatchLeftGroup => 8,
             Self::BatchWidened { .. } | Self::BatchStrays { .. } => 9,
             Self::NotUrgent { .. } => 10,
             Self::SwitchesUntold { .. } => 11,

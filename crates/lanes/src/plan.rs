@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Lending;
 
 use super::adopt::Adoptee;
-use super::gate::{Gate, GateChoice};
+use super::gate::{Gate, GateChoice, GateReason};
 use super::placement::{Placement, PlacementError};
 use super::preflight_errors::PreflightErrors;
 use super::slowdown::{BOUND, MaxSlowdown};
@@ -54,6 +54,7 @@ pub enum FoundBatch {
 pub struct Plan {
     pub services: Vec<Placement>,
     pub gate: Gate,
+    pub gate_reason: GateReason,
     pub lending: Lending,
     /// Bound of the slowdown, as 0.05 for 5 %; `None`: no bound.
     pub max_slowdown: Option<f64>,
@@ -77,14 +78,19 @@ impl Plan {
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
         let max_slowdown = errors.collect_error(check_max_slowdown(request.max_slowdown, &gate, &request.lending));
         let (gate, batch) = found?;
-        Some(Self { services, gate, lending: request.lending, max_slowdown: max_slowdown?, batch })
+        let gate_reason = GateReason::of_choice(request.gate, &gate);
+        Some(Self { services, gate, gate_reason, lending: request.lending, max_slowdown: max_slowdown?, batch })
     }
 
     /// Returns a line of text on the run for each service.
     pub fn summary_lines(&self) -> Vec<String> {
         let (gate, policy) = (self.gate.name(), self.lending.policy.name());
         let bound = self.max_slowdown.map(|bound| format!(", slowdown of requests at most {:.0} %", bound * 100.0));
-        let by = format!("gate {gate}, policy {policy}{}", bound.unwrap_or_default());
+        let why = match self.gate_reason {
+            GateReason::Asked => String::new(),
+            ref why => format!(" ({why})"),
+        };
+        let by = format!("gate {gate}{why}, policy {policy}{}", bound.unwrap_or_default());
         self.services.iter().map(|placement| format!("{}; {by}", summary_line(placement))).collect()
     }
 }
@@ -128,6 +134,8 @@ fn find_batch(
 ) -> Option<(Gate, FoundBatch)> {
     match batch {
         RequestedBatch::Command(command) => {
+            // The gate's library maps the shared memory of one service only.
+            let gate = if gate == GateChoice::Auto && services.len() > 1 { GateChoice::Holder } else { gate };
             let gate = errors.collect_error(Gate::choose(gate, &command))?;
             Some((gate, FoundBatch::Command(command)))
         }

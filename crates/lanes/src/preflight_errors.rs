@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::placement::PlacementError;
 use sidelane_host::capabilities::Capabilities;
+use sidelane_host::topology::LaneError;
 
 /// Advice for an unprivileged user on how to get all privileges needed.
 pub const GRANT: &str =
@@ -62,17 +63,30 @@ impl PreflightErrors {
         let needs_pin = |error: &anyhow::Error| {
             matches!(error.downcast_ref::<PlacementError>(), Some(PlacementError::ServiceOnBatchLane { .. }))
         };
+        let lanes: Vec<(u32, u32, bool)> = self.problems.iter().filter_map(declarable_lanes).collect();
         let pins = self.problems.iter().filter(|error| needs_pin(error)).count();
-        if pins + usize::from(self.lacks_privileges) != self.problems.len() {
+        // With several services, each needs lanes of its own.
+        if lanes.len() > 1 || pins + lanes.len() + usize::from(self.lacks_privileges) != self.problems.len() {
             return None;
         }
         let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(word.as_ref())).collect();
-        if pins > 0 {
-            words.insert(AFTER_VERB.min(words.len()), "--pin-service".to_owned());
+        let at = AFTER_VERB.min(words.len());
+        if pins > 0 || lanes.iter().any(|(.., needs_pin)| *needs_pin) {
+            words.insert(at, "--pin-service".to_owned());
+        }
+        for (request, batch, _) in lanes {
+            words.splice(at..at, ["--lanes".to_owned(), format!("{request}:{batch}")]);
         }
         let sudo = if self.lacks_privileges { "sudo " } else { "" };
         Some(format!("{sudo}{}", words.join(" ")))
     }
+}
+
+/// Returns the pair of lanes that can be declared where no core has two, and whether the service has to be pinned for it.
+fn declarable_lanes(error: &anyhow::Error) -> Option<(u32, u32, bool)> {
+    let Some(PlacementError::Lanes(LaneError::NoSmt { service, pair, .. })) = error.downcast_ref() else { return None };
+    let (request, batch) = (*pair)?;
+    Some((request, batch, service.contains(batch)))
 }
 
 /// Returns the text quoted as one word for a shell.
@@ -131,6 +145,18 @@ mod tests {
         let said = errors.into_result(None::<()>).unwrap_err().to_string();
         assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON; run as root"), "{said}");
         assert!(said.contains("2. cannot lend lane(s) 1: port:7000 may run on CPUs 0-1"), "{said}");
+    }
+
+    #[test]
+    fn command_declares_a_pair_where_no_core_has_two_lanes() {
+        let command = |service: &str| {
+            let (service, fix, pair) = (service.parse().unwrap(), String::new(), Some((0, 1)));
+            let mut errors = PreflightErrors::default();
+            errors.collect_error(Err::<(), _>(PlacementError::from(LaneError::NoSmt { service, fix, pair })));
+            errors.corrected_command_line(["sidelane", "run", "--service", "port:7000"]).unwrap()
+        };
+        assert_eq!(command("0"), "sidelane run --lanes 0:1 --service port:7000");
+        assert_eq!(command("0-1"), "sidelane run --lanes 0:1 --pin-service --service port:7000");
     }
 
     #[test]

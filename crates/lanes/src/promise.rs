@@ -124,16 +124,17 @@ impl OverlapPromise {
 impl fmt::Display for OverlapPromise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { service, overlap, bound_ppm, why } = self;
-        let human = |ns: u64| Unit::Ns.human(ns as f64);
-        write!(
-            f,
-            "promise broken: batch ran beside {service} for {} of its time ({} of {}; bound {}): {why}",
-            overlap.share_ppm().map_or_else(|| "an unknown share".to_owned(), |ppm| Unit::Percent.human(percent(ppm))),
-            human(overlap.overlap_ns),
-            human(overlap.service_ns),
-            Unit::Percent.human(bound_percent(*bound_ppm))
-        )
+        write!(f, "promise broken: batch ran beside {service} for {}: {why}", share_text(overlap, *bound_ppm))
     }
+}
+
+/// Returns the share of the overlap with its times and its bound.
+pub fn share_text(overlap: &Overlap, bound_ppm: u32) -> String {
+    let human = |ns: u64| Unit::Ns.human(ns as f64);
+    let share =
+        overlap.share_ppm().map_or_else(|| "an unknown share".to_owned(), |ppm| Unit::Percent.human(percent(ppm)));
+    let (part, whole) = (human(overlap.overlap_ns), human(overlap.service_ns));
+    format!("{share} of its time ({part} of {whole}; bound {})", Unit::Percent.human(bound_percent(bound_ppm)))
 }
 
 /// Returns a bound in millionths as percent.

@@ -1,10 +1,12 @@
 //! `sidelane run`: a batch command, or batch that runs already, in the idle moments of a service.
 
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::batch::{cannot_run_text, exit_code_of_exec_error, find_program};
 use super::plan::{FoundBatch, Plan, RunRequest};
 use super::preflight_errors::PreflightErrors;
 use super::session::{Session, SessionOptions};
@@ -14,7 +16,7 @@ use sidelane_host::posix_signals::{CaughtSignal, PosixSignals};
 use sidelane_host::topology::PairKind;
 use sidelane_host::wall_clock::local_time;
 use sidelane_report::terminal::eprint_fitted;
-use sidelane_report::{Unit, check_directory_exists};
+use sidelane_report::{Series, TimeBins, Unit, check_directory_exists};
 
 /// Options of `sidelane run`.
 #[derive(Debug)]
@@ -80,6 +82,16 @@ impl Run {
         })
     }
 
+    /// Returns the exit code of a command that cannot be run, and prints the error; `None` if it can be run, or batch
+    /// is adopted. A run of such a command would change the machine for nothing, and print figures of nothing.
+    pub fn check_command(&self) -> Option<u8> {
+        let FoundBatch::Command(command) = &self.plan.batch else { return None };
+        let program = command.first()?;
+        let error = find_program(program).err()?;
+        eprint_fitted(&cannot_run_text(program, &error));
+        Some(exit_code_of_exec_error(&error))
+    }
+
     /// Returns a line of text on the run for each service.
     pub fn summary_lines(&self) -> Vec<String> {
         let declared = self.plan.services.iter().any(|placement| placement.lanes.kind == PairKind::Declared);
@@ -91,11 +103,14 @@ impl Run {
     /// Returns the exit code and the summary.
     pub fn run(self) -> Result<(u8, Summary)> {
         let mut progress = Progress::new(self.progress);
-        let (lines, Plan { services, gate, lending, max_slowdown, batch }) = (self.summary_lines(), self.plan);
+        let (lines, Plan { services, gate, gate_reason, lending, max_slowdown, batch }) =
+            (self.summary_lines(), self.plan);
         let session_options = SessionOptions {
             class: gate.batch_class(),
             hold: Some(lending),
             gate,
+            gate_reason,
+            max_overlap_ppm: self.max_overlap_ppm,
             audit: self.audit.map(create_audit_file).transpose()?,
             max_slowdown,
             quiet: false,
@@ -110,13 +125,17 @@ impl Run {
         };
         lines.iter().for_each(|line| progress.print_line(line));
         let lanes = session.lanes().clone();
-        let watched = supervise_until_end(&mut session, &signals, self.grace, self.on_blocked, &mut progress);
+        let mut over_time = LaneUseOverTime::new();
+        let watched =
+            supervise_until_end(&mut session, &signals, self.grace, self.on_blocked, &mut progress, &mut over_time);
         if watched.is_err() {
             session.kill();
         }
         let outcome = session.end()?;
         watched?;
-        Ok((outcome.exit_code(), Summary::new(&outcome, lanes, self.max_overlap_ppm)))
+        let mut summary = Summary::new(&outcome, lanes, self.max_overlap_ppm);
+        summary.over_time = over_time.to_series();
+        Ok((outcome.exit_code(), summary))
     }
 }
 
@@ -137,10 +156,12 @@ fn supervise_until_end(
     grace: Duration,
     on_blocked: OnBlocked,
     progress: &mut Progress,
+    over_time: &mut LaneUseOverTime,
 ) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
-        if let Some(caught) = signals.wait(session.time_to_next_supervise()).context("cannot wait for POSIX signals")? {
+        let (clients, time) = (session.status_socket().as_fd(), session.time_to_next_supervise());
+        if let Some(caught) = signals.wait_for_event(clients, time).context("cannot wait for POSIX signals")? {
             forward_signal(session, caught);
             let asked_to_end = caught.asks_to_end();
             if asked_to_end && session.is_adopted() {
@@ -164,8 +185,59 @@ fn supervise_until_end(
             session.note_blocked(on_blocked.after, why);
         }
         progress.print_updates(session);
+        over_time.sample(session);
     }
     Ok(())
+}
+
+/// Shortest time between two samples of the lanes' use.
+const SAMPLE_EVERY: Duration = Duration::from_millis(200);
+
+/// Recorder of what batch and the service used of their lanes over the time of a run.
+struct LaneUseOverTime {
+    began: Instant,
+    sampled_at: Instant,
+    /// CPU times of batch and of the service at the last sample.
+    used_ns: [u64; 2],
+    bins: [TimeBins; 2],
+}
+
+impl LaneUseOverTime {
+    fn new() -> Self {
+        let (now, bins) = (Instant::now(), TimeBins::new(SAMPLE_EVERY));
+        Self { began: now, sampled_at: now, used_ns: [0; 2], bins: [bins.clone(), bins] }
+    }
+
+    /// Adds the time since the last sample, unless that is too short.
+    fn sample(&mut self, session: &Session) {
+        let passed = self.sampled_at.elapsed();
+        if passed < SAMPLE_EVERY {
+            return;
+        }
+        let (lanes, accounting) = (session.lanes(), session.accounting());
+        let used_ns = [accounting.batch_ns(lanes), accounting.service_ns(lanes)];
+        let counts = [lanes.batch.len(), lanes.request_lanes.len()];
+        let at = self.sampled_at - self.began;
+        for (side, bins) in self.bins.iter_mut().enumerate() {
+            let used_ns = used_ns[side].saturating_sub(self.used_ns[side]) as f64;
+            bins.add(at, 100.0 * used_ns / passed.as_nanos() as f64 / counts[side].max(1) as f64);
+        }
+        (self.sampled_at, self.used_ns) = (Instant::now(), used_ns);
+    }
+
+    fn to_series(&self) -> Option<Series> {
+        let [batch, service] = &self.bins;
+        let signals = [batch.to_signal("batch", Unit::Percent), service.to_signal("service", Unit::Percent)];
+        let signals: Vec<_> = signals.into_iter().flatten().collect();
+        (!signals.is_empty()).then(|| Series {
+            title: "Use of the lanes over time".to_owned(),
+            caption:
+                "Share of its lanes' time in which batch, or the service, ran. The line is the mean of a bin, the \
+                      band its lowest and highest sample."
+                    .to_owned(),
+            signals,
+        })
+    }
 }
 
 fn forward_signal(session: &Session, caught: CaughtSignal) {
@@ -179,12 +251,12 @@ fn forward_signal(session: &Session, caught: CaughtSignal) {
 }
 
 /// Options of the reports during a run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ProgressOptions {
     /// Whether nothing is reported.
     pub quiet: bool,
-    /// Time between two status lines on batch; `None` without status lines.
-    pub status_every: Option<Duration>,
+    /// Time between two status lines on batch.
+    pub status_every: Duration,
 }
 
 /// Reporter of a run's progress to standard error: lines with the time of day.
@@ -211,7 +283,7 @@ impl Progress {
     /// Prints the notes of the session, and the status of batch if it is due.
     pub fn print_updates(&mut self, session: &mut Session) {
         session.take_notes().iter().for_each(|note| self.print_line(&format!("note: {note}")));
-        if self.options.status_every.is_some_and(|every| self.told_at.elapsed() >= every) {
+        if self.told_at.elapsed() >= self.options.status_every {
             let status = self.status(session);
             self.print_line(&status);
         }

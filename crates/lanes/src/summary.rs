@@ -8,7 +8,7 @@ use super::lending_limits::{FinalLendingLimits, ObjectiveOutcome};
 use super::promise::{Circumstances, OverlapPromise, bound_percent};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use super::slowdown::SlowdownOutcome;
-use crate::gate::Gate;
+use crate::gate::{Gate, GateReason};
 use crate::note::LaneNote;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, notes_as_text};
@@ -16,7 +16,7 @@ use sidelane_host::clock::process_cpu_ns;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_policy::borrow::promise::{BOUND_PPM, overlap_in_turns_never_left_ns};
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
-use sidelane_report::{ResultFile, Row, Unit};
+use sidelane_report::{LatencyHistogram, ResultFile, Row, Series, Unit};
 use sidelane_requests::objective::format_objective as written_objective;
 use sidelane_tracker::accounting::{Accounting, reaction_max_and_count, reaction_percentiles};
 use sidelane_tracker::gate_accounting::GateAccounting;
@@ -49,6 +49,8 @@ pub struct Summary {
     bound_ppm: u32,
     /// Gate of the run: the mechanism that keeps batch off the lanes.
     pub gate: Gate,
+    /// Reason for the gate.
+    gate_reason: GateReason,
     /// Accounting of self-checking batch; `None` if the gate allows none.
     pub looked: Option<GateAccounting>,
     /// All time of the batch lanes, by what had them.
@@ -83,6 +85,8 @@ pub struct Summary {
     pub adopted: Option<String>,
     /// Notes on what was degraded or failed.
     pub notes: Vec<Note>,
+    /// Use of the lanes over time.
+    pub over_time: Option<Series>,
 }
 
 /// Names of the figures on the lending limits of a service's lanes.
@@ -231,10 +235,10 @@ impl Summary {
             services: outcome.services.iter().map(|service| ServiceSummary::new(service, accounting)).collect(),
             promises: promises(outcome, bound_ppm),
             bound_ppm: bound_ppm.unwrap_or(BOUND_PPM),
-            looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
+            looked: accounting.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.self_checking),
             ledger: accounting.ledger(&lanes.batch_cpus()),
             reaction_off: accounting.batch_off_latencies().clone(),
-            never_left_ns: if outcome.gate.is_instrumented() { 0 } else { never_left_overlap_ns(accounting, &lanes) },
+            never_left_ns: if outcome.self_checking { 0 } else { never_left_overlap_ns(accounting, &lanes) },
             reaction_on: accounting.batch_on_latencies().clone(),
             lc_switches: accounting.sum(|lane| lane.lc_switches),
             lc_summons: accounting.sum(|lane| lane.lc_summons),
@@ -251,7 +255,9 @@ impl Summary {
                 Ending::GivenBack(batch) => Some(batch.clone()),
             },
             notes: outcome.notes.clone(),
+            over_time: None,
             gate: outcome.gate.clone(),
+            gate_reason: outcome.gate_reason.clone(),
             lanes,
         }
     }
@@ -261,6 +267,7 @@ impl Summary {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
         settings.insert("gate".into(), json!(self.gate.name()));
+        settings.insert("gate_reason".into(), json!(self.gate_reason.to_string()));
         if let Some(adopted) = &self.adopted {
             settings.insert("adopted".into(), json!(adopted));
         }
@@ -290,7 +297,7 @@ impl Summary {
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
         let never_left = ("never_left_s", Some(seconds(self.never_left_ns)));
-        let figures = self.figures().into_iter().chain(self.ledger.figures()).chain(self.work_figures());
+        let figures = self.figures().into_iter().chain(self.ledger.figures()).chain(self.kernel_figures());
         for (key, value) in figures.chain([never_left]) {
             row.put(key, value);
         }
@@ -303,9 +310,37 @@ impl Summary {
         if self.services.len() > 1 {
             result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
         }
+        result.histograms = self.histograms();
+        result.series = self.over_time.iter().cloned().collect();
         result.notes = notes_as_text(&self.notes);
         result.checks = self.promises.iter().map(OverlapPromise::to_check).collect();
         result
+    }
+
+    /// Returns the histograms of reactions, and of requests beside batch and without it.
+    fn histograms(&self) -> Vec<LatencyHistogram> {
+        let several = self.services.len() > 1;
+        let of_service = |service: &ServiceSummary| {
+            let whole = service.outcome.slowdown.as_ref().map(|slowdown| &slowdown.whole);
+            let name = if several { format!(" of {}", service.outcome.target) } else { String::new() };
+            let sides = [(Side::Beside, "requests beside batch"), (Side::Apart, "requests without batch")];
+            let histograms = whole.map(|whole| {
+                sides.map(|(side, what)| LatencyHistogram::new(format!("{what}{name}"), whole.latency_counts(side)))
+            });
+            histograms.into_iter().flatten()
+        };
+        let reactions = [("batch off its lane", &self.reaction_off), ("batch back", &self.reaction_on)];
+        let reactions = reactions.map(|(what, times)| LatencyHistogram::new(what, times.latency_counts()));
+        let all = self.services.iter().flat_map(of_service).chain(reactions);
+        all.filter(|histogram| !histogram.counts.is_empty()).collect()
+    }
+
+    /// Returns the gate of the run, with the reason if it was not there from the start.
+    fn gate_text(&self) -> String {
+        match &self.gate_reason {
+            why @ GateReason::TookOver { .. } => format!("{} ({why})", self.gate.name()),
+            _ => self.gate.name().to_owned(),
+        }
     }
 
     /// Returns the name of the policy in results.
@@ -358,42 +393,43 @@ impl Summary {
     }
 }
 
-/// Share of the service's time below which work of the kernel has no line, in percent.
+/// Share of the busy time below which work of the kernel or of other programs has no line, in percent.
 const WORK_SHOWN_PERCENT: f64 = 0.05;
 
 impl Summary {
-    /// Returns the other work on the batch lanes beside the service, in percent of the service's time.
-    fn work_figures(&self) -> [(&'static str, Option<f64>); 6] {
-        let times = &self.ledger.times;
-        let percent = |ns: u64| (self.lc_cpu_s > 0.0).then(|| seconds(ns) * 100.0 / self.lc_cpu_s);
-        let are_seen = InterruptTimeSource::find() != InterruptTimeSource::Unseen;
+    /// Returns the time of `ns` on the batch lanes while the service was busy beside them, in percent of its busy time.
+    fn busy_percent(&self, ns: u64) -> Option<f64> {
+        let busy_ns = self.ledger.times.all_busy_ns();
+        (busy_ns > 0).then(|| ns as f64 * 100.0 / busy_ns as f64)
+    }
+
+    /// Returns the kernel's threads on the batch lanes beside the busy service, by kind: the parts of
+    /// `busy_kernel_percent` of the ledger.
+    fn kernel_figures(&self) -> [(&'static str, Option<f64>); 3] {
+        let share = |kind| self.busy_percent(self.ledger.times.busy_ns(kind));
         [
-            ("kernel_work_percent", percent(times.busy_kernel_ns() + times.busy_interrupts_ns())),
-            ("kworkers_percent", percent(times.busy_ns(TurnKind::Worker))),
-            ("interrupt_threads_percent", percent(times.busy_ns(TurnKind::Interrupt))),
-            ("kernel_threads_percent", percent(times.busy_ns(TurnKind::Kernel))),
-            ("interrupts_percent", percent(times.busy_interrupts_ns()).filter(|_| are_seen)),
-            ("other_programs_percent", percent(times.busy_ns(TurnKind::Program))),
+            ("busy_kworkers_percent", share(TurnKind::Worker)),
+            ("busy_interrupt_threads_percent", share(TurnKind::Interrupt)),
+            ("busy_kernel_threads_percent", share(TurnKind::Kernel)),
         ]
     }
 
-    /// Writes the line about other work on the batch lanes, unless it is negligible.
+    /// Writes the lines about other work on the batch lanes, unless it is negligible.
     fn show_work(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const KINDS: [&str; 6] =
-            ["", "kworkers", "ksoftirqd and interrupt threads", "other kernel threads", "interrupts", ""];
-        let figures = self.work_figures().map(|(_, percent)| percent.unwrap_or_default());
-        let is_shown = |percent: &f64| *percent >= WORK_SHOWN_PERCENT;
-        let [kernel, .., programs] = figures;
-        let kinds = KINDS.iter().zip(&figures).filter(|(kind, percent)| !kind.is_empty() && is_shown(percent));
-        let kinds: Vec<String> = kinds.map(|(kind, percent)| format!("{kind} {}", format_percent(*percent))).collect();
-        let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
-        if is_shown(&kernel) {
-            let kernel = format_percent(kernel);
-            writeln!(f, "  kernel     work on the batch lanes beside the service for {kernel} of its time{kinds}")?;
+        const KINDS: [&str; 3] = ["kworkers", "ksoftirqd and interrupt threads", "other kernel threads"];
+        let times = &self.ledger.times;
+        let shown = |percent: Option<f64>| percent.filter(|percent| *percent >= WORK_SHOWN_PERCENT).map(format_percent);
+        let threads = KINDS.into_iter().zip(self.kernel_figures().map(|(_, percent)| percent));
+        let kinds = threads.chain([("interrupts", self.busy_percent(times.busy_interrupts_ns()))]);
+        let kinds: Vec<String> =
+            kinds.filter_map(|(kind, percent)| Some(format!("{kind} {}", shown(percent)?))).collect();
+        if let Some(kernel) = shown(self.busy_percent(times.busy_kernel_ns() + times.busy_interrupts_ns())) {
+            let kinds = if kinds.is_empty() { String::new() } else { format!(" ({})", kinds.join(", ")) };
+            writeln!(f, "  kernel     work on the batch lanes for {kernel} of the service's busy time{kinds}")?;
         }
-        if is_shown(&programs) {
-            let programs = format_percent(programs);
-            writeln!(f, "  others     programs that are not batch ran on the batch lanes for {programs} of its time")?;
+        if let Some(programs) = shown(self.busy_percent(times.busy_ns(TurnKind::Program))) {
+            let what = "programs that are not batch ran on the batch lanes";
+            writeln!(f, "  others     {what} for {programs} of the service's busy time")?;
         }
         Ok(())
     }
@@ -421,7 +457,16 @@ impl Summary {
 
     /// Returns the text on the cost of the run, without parts that are zero.
     fn cost_text(&self) -> String {
-        let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
+        let switch = self.cost_per_switch_ns.map(|ns| {
+            // Each turn of the service begins and ends with a switch.
+            let share = 2.0 * self.lc_switches as f64 * ns / 1e7 / self.lc_cpu_s;
+            let share = if share.is_finite() {
+                format!(", {} of the service's CPU", format_percent(share))
+            } else {
+                String::new()
+            };
+            format!("{} a context switch (sampled){share}", Unit::Ns.human(ns))
+        });
         let summons = self.lc_summons;
         let paid = (summons > 0).then(|| format!("{} wakeups of holders, paid by the service", format_count(summons)));
         let evictions = match self.evictions {
@@ -492,7 +537,7 @@ impl fmt::Display for Summary {
                 f,
                 "  gate       {}: {} threads checked their lane; they napped {:.2} s in {} naps ({} checks found the \
                  lane taken)",
-                self.gate.name(),
+                self.gate_text(),
                 looked.promises,
                 seconds(looked.napped_ns),
                 looked.naps,
@@ -506,8 +551,9 @@ impl fmt::Display for Summary {
 /// Returns the overlap in turns that batch never left. Reaction times reported by self-checking batch are not used,
 /// because they are not exact enough.
 fn never_left_overlap_ns(accounting: &Accounting, lanes: &Lanes) -> u64 {
-    let reactions_ns =
-        accounting.batch_off_latencies().latency_counts().map(|(ns, count)| ns.saturating_mul(count)).sum();
+    let reactions = accounting.batch_off_latencies().latency_counts();
+    // Batch can write any counts into its histogram.
+    let reactions_ns = reactions.fold(0_u64, |sum, (ns, count)| sum.saturating_add(ns.saturating_mul(count)));
     overlap_in_turns_never_left_ns(accounting.overlap(lanes).overlap_ns, reactions_ns)
 }
 

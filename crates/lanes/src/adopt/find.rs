@@ -125,7 +125,7 @@ impl Adoptee {
     pub fn parse_target(text: &str) -> Result<Target, AdoptError> {
         match text.parse() {
             Ok(target @ (Target::Pid(_) | Target::Cgroup(_))) => Ok(target),
-            Ok(_) | Err(ServiceError::Syntax(_) | ServiceError::NotFound { .. } | ServiceError::StandIn { .. }) => {
+            Ok(_) | Err(ServiceError::Syntax { .. } | ServiceError::NotFound { .. } | ServiceError::StandIn { .. }) => {
                 Err(AdoptError::Syntax(text.to_owned()))
             }
         }

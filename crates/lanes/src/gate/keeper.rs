@@ -62,6 +62,13 @@ impl LaneKeeper {
         }
     }
 
+    /// Makes a holder check the lane now. A keeper with batch's scheduler does so at each change.
+    pub fn check_now(&self) {
+        if let Self::Holder(holder) = self {
+            holder.check_now();
+        }
+    }
+
     /// Returns the keeper's counts since its start.
     pub fn counts(&self) -> KeeperCounts {
         match self {

@@ -10,6 +10,7 @@ mod library;
 pub mod sched_ext;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -61,6 +62,54 @@ pub enum Gate {
     Freezer,
     /// No keeper: batch in SCHED_IDLE yields its own lane only.
     SchedIdle,
+}
+
+/// Reason for the gate of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum GateReason {
+    /// The user asked for it.
+    #[default]
+    Asked,
+    /// `auto`: the command's file has checks.
+    CommandChecks,
+    /// `auto`: no other gate is known to work for batch.
+    WorksForAll,
+    /// `auto`: holders have taken over from another gate, under which batch overlapped more than the bound.
+    TookOver {
+        /// Name of the other gate.
+        from: &'static str,
+        /// Time from the start of the run.
+        after_s: u64,
+    },
+}
+
+impl GateReason {
+    /// Returns the reason for a gate at the start of a run.
+    pub fn of_choice(choice: GateChoice, gate: &Gate) -> Self {
+        match (choice, gate) {
+            (GateChoice::Auto, Gate::Instrumented { .. }) => Self::CommandChecks,
+            (GateChoice::Auto, _) => Self::WorksForAll,
+            _ => Self::Asked,
+        }
+    }
+
+    /// Returns whether `auto` chose the gate without a measurement, so that holders may take over.
+    pub fn is_on_trial(&self) -> bool {
+        *self == Self::CommandChecks
+    }
+}
+
+impl fmt::Display for GateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asked => f.write_str("--gate"),
+            Self::CommandChecks => f.write_str("the command checks its lane itself"),
+            Self::WorksForAll => f.write_str("works for every program"),
+            Self::TookOver { from, after_s } => {
+                write!(f, "took over from {from} after {after_s} s, because batch overlapped too much")
+            }
+        }
+    }
 }
 
 /// Reason why a gate cannot be used.

@@ -7,6 +7,7 @@
 mod rank;
 mod service;
 mod start;
+mod status;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -18,17 +19,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use sidelane_policy::borrow::LaneReason;
+use sidelane_policy::borrow::gate_trial::GateTrial;
+use sidelane_policy::borrow::promise::BOUND_PPM;
 
 use crate::adopt::Adoptee;
 use crate::batch::exit_code;
 use crate::confinement::BatchConfinement;
-use crate::gate::{Gate, LaneKeeper};
+use crate::gate::{Gate, GateReason, LaneKeeper};
 use crate::holder::KeeperCounts;
 use crate::kept_lanes::KeptLanes;
 use crate::lending_limits::{FinalLendingLimits, LearnedLimits, ObjectiveOutcome};
 use crate::note::LaneNote;
 use crate::placement::Placement;
 use crate::slowdown::{SlowdownKeeper, SlowdownOutcome};
+use crate::status_socket::{StatusSocket, run_socket};
 use crate::watchdog::LaneWatch;
 use rank::BatchRank;
 use service::{PendingService, SessionService};
@@ -54,6 +58,7 @@ use start::{
     BatchRequest, RunningBatch, SessionParts, Started, adopt_batch, start_batch, start_guardian, undo_all_changes,
 };
 pub use start::{Ending, SessionOptions};
+use status::{RunStatus, batch_text};
 
 /// Time in which killed batch is gone, unless it is stuck.
 const DIES_WITHIN: Duration = Duration::from_secs(1);
@@ -70,8 +75,12 @@ pub struct Outcome {
     pub accounting: Accounting,
     /// Counts of the lanes' keepers.
     pub holders: KeeperCounts,
-    /// Gate that keeps batch off the lanes.
+    /// Gate that keeps batch off the lanes, at the end of the session.
     pub gate: Gate,
+    /// Reason for the gate.
+    pub gate_reason: GateReason,
+    /// Whether batch could check its lane itself, at least at first.
+    pub self_checking: bool,
     /// Results for each service, in the order in which the user named them.
     pub services: Vec<ServiceOutcome>,
     /// Whether this process was stopped during the session, so that no holder ran.
@@ -130,6 +139,10 @@ pub struct Session {
     tracker: Rc<Tracker>,
     job: BatchTracking,
     gate: Gate,
+    gate_reason: GateReason,
+    /// Trial of a gate from which holders may take over.
+    trial: Option<GateTrial>,
+    began_at: Instant,
     confinement: Arc<BatchConfinement>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
@@ -147,6 +160,7 @@ pub struct Session {
     /// Notes that were not yet fetched by [`Session::take_notes`].
     news: Vec<Note>,
     blocked: Blocked,
+    status: RunStatus,
 }
 
 /// Time since which batch may not run on any lane, with batch's CPU time until then.
@@ -170,7 +184,7 @@ impl Session {
 
     fn start_session(services: Vec<Placement>, batch: BatchRequest<'_>, options: SessionOptions) -> Result<Self> {
         let lanes = Placement::combined_lanes(&services)?;
-        let gate = options.gate.clone();
+        let (gate, gate_reason) = (options.gate.clone(), options.gate_reason.clone());
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
         let pending: Vec<_> = services.into_iter().map(|placement| PendingService::new(placement, &options)).collect();
         // The tracker is loaded first, because its errors name the privileges that are missing.
@@ -187,7 +201,11 @@ impl Session {
         let mut guardian = start_guardian(&claims, &tracker)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
+        let socket = run_socket(std::process::id());
+        guardian.add([StatusSocket::undo_entry(&socket)])?;
+        let status = RunStatus::open(&socket, batch_text(&batch))?;
         let slowdown = Self::make_slowdown_keeper(&services, &options);
+        let trial = Self::begin_gate_trial(&options);
         let rank = BatchRank::from_options(&options, matches!(batch, BatchRequest::Command(_)));
         let stage = SessionParts { services: &mut services, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match batch {
@@ -209,6 +227,9 @@ impl Session {
             tracker,
             job,
             gate,
+            gate_reason,
+            trial,
+            began_at: Instant::now(),
             confinement,
             scheduler,
             watch,
@@ -225,7 +246,14 @@ impl Session {
             rank,
             news: Vec::new(),
             blocked: Blocked { since: Instant::now(), batch_ns: 0, why: None },
+            status,
         })
+    }
+
+    /// Begins the trial of the gate, before batch runs; `None` if no other gate may take over.
+    fn begin_gate_trial(options: &SessionOptions) -> Option<GateTrial> {
+        let bound_ppm = options.max_overlap_ppm.unwrap_or(BOUND_PPM);
+        options.gate_reason.is_on_trial().then(|| GateTrial::new(bound_ppm, now_ns()))
     }
 
     /// Makes the measurement of the slowdown; `None` if no request can be seen or no bound is set.
@@ -378,7 +406,17 @@ impl Session {
             .chain(accounting_notes(&accounting, holders).map(Note::from))
             .chain(own_threads::overhead_note())
             .collect();
-        Ok(Outcome { ending, accounting, holders, gate: self.gate, services, was_stopped: self.was_stopped, notes })
+        Ok(Outcome {
+            ending,
+            accounting,
+            holders,
+            gate: self.gate,
+            gate_reason: self.gate_reason,
+            self_checking: self.tracker.memory().self_checking(),
+            services,
+            was_stopped: self.was_stopped,
+            notes,
+        })
     }
 
     fn end_command(&mut self) -> Result<()> {
@@ -429,6 +467,7 @@ impl Session {
             log.record_action(now_ns(), "note", &what.to_string());
         }
         if self.notes.insert(what.clone()) {
+            self.status.add_note(what.to_string());
             self.news.push(what);
         }
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use super::super::adopt::{AdoptedBatch, Adoptee};
 use super::super::batch::{Batch, BatchClass, StartBarrier};
 use super::super::confinement::BatchConfinement;
-use super::super::gate::{Gate, GateDescriptors, keepers};
+use super::super::gate::{Gate, GateDescriptors, GateReason, keepers};
 use super::super::placement::wait_for_lane_switches;
 use super::service::SessionService;
 use crate::kept_lanes::KeptLanes;
@@ -40,6 +40,10 @@ pub struct SessionOptions {
     pub hold: Option<Lending>,
     /// Gate that keeps batch off the lanes.
     pub gate: Gate,
+    /// Reason for the gate. Holders take over from a gate on trial if batch overlaps too much.
+    pub gate_reason: GateReason,
+    /// Bound of the overlap for a gate on trial, in millionths of a service's time; `None`: 1 %.
+    pub max_overlap_ppm: Option<u32>,
     /// Audit log with its level; `None` without a log.
     pub audit: Option<(AuditFile, AuditLevel)>,
     /// Bound of the slowdown of requests, as 0.05 for 5 %; `None`: no bound. Applies if a holder keeps the lanes and

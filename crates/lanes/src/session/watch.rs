@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::ObjectiveStatus;
 
-use super::super::gate::LaneKeeper;
+use super::super::gate::{Gate, GateReason, LaneKeeper};
 use super::super::placement::Placement;
 use super::service::SessionService;
 use super::start::{RunningBatch, duplicate_claim_locks};
 use super::{Blocked, Session};
 use crate::kept_lanes::KeptLanes;
 use crate::note::LaneNote;
+use crate::promise::share_text;
 use crate::service::TrackedService;
 use crate::slowdown::{IdleThresholdChange, SlowdownKeeper};
 use crate::watchdog::LaneWatch;
@@ -34,9 +35,11 @@ impl Session {
     /// Supervises everything that is not decided for each lane; called a few times a second.
     pub fn supervise(&mut self) -> Result<()> {
         self.drain_audit_log();
+        self.answer_status_clients();
         self.update_limits()?;
         self.update_slowdown();
         self.update_blocked();
+        self.check_gate_trial();
         self.check_scheduler()?;
         self.fail_if_lane_lost(self.keepers().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.repin_batch_outside_lanes();
@@ -51,6 +54,10 @@ impl Session {
             if let RunningBatch::Adopted(adopted) = &mut self.work {
                 let left = adopted.update_members(&self.confinement, &self.job, &mut self.guardian)?;
                 left.into_iter().for_each(|process| self.add_limited_note(LaneNote::LeftAdopted { process }));
+            }
+            if matches!(self.gate_reason, GateReason::TookOver { .. }) {
+                // A thread that was in a check when the holders took over may have promised since.
+                self.memory().promises().remove_all();
             }
             // Threads are restored after processes that have left adopted batch were given back.
             self.restore_escaped_threads();
@@ -140,6 +147,25 @@ impl Session {
         let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
         let since = if goes_on { self.blocked.since } else { Instant::now() };
         self.blocked = Blocked { since, batch_ns, why };
+    }
+
+    /// Lets holders take over from a gate on trial under which batch overlaps too much.
+    fn check_gate_trial(&mut self) {
+        let Some(mut trial) = self.trial else { return };
+        let batch = self.lanes.batch_cpus();
+        let failed = trial.observe(now_ns(), self.memory().overlap(&self.lanes.request_lanes, &batch));
+        self.trial = Some(trial).filter(|_| failed.is_none());
+        let Some(overlap) = failed else { return };
+        self.memory().stop_self_checking(&batch);
+        // Batch may run or nap beside the busy service now, without a summons.
+        self.keepers().for_each(LaneKeeper::check_now);
+        let (from, after_s) = (self.gate.name(), self.began_at.elapsed().as_secs());
+        (self.gate, self.gate_reason) = (Gate::Holder, GateReason::TookOver { from, after_s });
+        self.add_note(LaneNote::HoldersTookOver {
+            gate: from.to_owned(),
+            after_s,
+            overlap: share_text(&overlap, trial.bound_ppm()),
+        });
     }
 
     /// Replaces earlier notes on the idle threshold of the service.
