@@ -49,8 +49,7 @@ fn check_siblings(topology: &Topology) -> Finding {
             Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
         }
         Err(LaneError::NoSmt { fix, .. }) => {
-            Finding::optional(NAME, "none: the kernel shows no core with two lanes online")
-                .with_fix(format!("{fix}, as in --lanes 0:1"))
+            Finding::optional(NAME, "none: the kernel shows no core with two lanes online").with_fix(fix)
         }
         Err(error) => Finding::optional(NAME, error.to_string()),
     }

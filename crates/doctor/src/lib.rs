@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 
 use sidelane_host::topology::Topology;
+use sidelane_report::ResultFile;
 use sidelane_report::grid::Ink;
 use sidelane_report::terminal;
 use sidelane_rollback::change::undos_of_own_groups;
@@ -54,6 +55,9 @@ use print::Printer;
 use sidelane_host::procfs::own_cpus;
 use summary::Summary;
 
+/// Last line without the details.
+const MORE: &str = "All findings and times of gates: sidelane doctor -v\n";
+
 /// Options of `sidelane doctor`.
 #[derive(Clone, Debug, Default)]
 pub struct DoctorOptions {
@@ -61,12 +65,15 @@ pub struct DoctorOptions {
     pub lanes: Option<String>,
     /// Whether there are fewer rounds, so that the doctor ends within 8 s.
     pub quick: bool,
+    /// Whether all findings and figures are printed after the verdict.
+    pub verbose: bool,
     /// File for findings and figures as JSON.
     pub json: Option<PathBuf>,
 }
 
-/// Tests everything and prints the findings. Returns the exit code: 0 if `sidelane run` would work.
-pub fn run(options: DoctorOptions) -> Result<u8> {
+/// Tests everything, passes the result to `keep` and prints the verdict, with the problems or all findings. Returns the
+/// exit code: 0 if `sidelane run` would work.
+pub fn run(options: DoctorOptions, keep: impl FnOnce(&ResultFile) -> Result<()>) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let effort = if options.quick { ReactionPlan::QUICK } else { ReactionPlan::FULL };
@@ -84,17 +91,23 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
         name,
         checked,
         effort,
-        printer: printer(),
     };
+    terminal::eprint_fitted(&format!(
+        "sidelane: doctor: testing this machine, for about {}",
+        if options.quick { "8 s" } else { "half a minute" }
+    ));
     let examined = doctor.check_all();
     guardian
         .undo_all_and_end()
         .context("cannot undo all changes to the machine; look for cgroups named sidelane-doctor-*")?;
     let summary = examined?;
-    if let Some(path) = &options.json {
-        summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
-    }
-    terminal::print(&summary.verdict())?;
+    let result = summary.to_result(pair.as_ref(), options.quick);
+    options.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    keep(&result)?;
+    let printer = printer();
+    terminal::print(&printer.format_verdict(&summary, pair.as_ref()))?;
+    let details = if options.verbose { printer.format_details(&summary, pair.as_ref()) } else { MORE.to_owned() };
+    terminal::print(&details)?;
     Ok(summary.exit_code())
 }
 
@@ -124,24 +137,20 @@ struct Doctor<'pair> {
     checked: Option<Gate>,
     name: String,
     effort: ReactionPlan,
-    printer: Printer,
 }
 
 impl Doctor<'_> {
-    /// Tests one property after the other, and prints each result at once.
+    /// Tests one property after the other.
     fn check_all(&self) -> Result<Summary> {
         let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
         let mut summary = Summary { slowdown_percent, ..Summary::default() };
         for examine in [Self::check_machine, Self::check_kernel, Self::check_privileges] {
             let group = examine(self, &summary);
-            terminal::print(&self.printer.format_group(&group))?;
             summary.groups.push(group);
         }
         if let Some(pair) = self.idle {
-            terminal::print(&self.printer.format_gates_title(pair))?;
             summary.gates = self.checked.clone().into_iter().collect();
             summary.gates.extend(gates::measure_all(pair, &self.name, summary.allows_run(), &self.effort));
-            terminal::print(&self.printer.format_gates(&summary.gates))?;
         }
         Ok(summary)
     }

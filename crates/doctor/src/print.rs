@@ -2,6 +2,7 @@
 
 use super::finding::{Finding, Group, State};
 use super::gates::{Gate, Outcome};
+use super::summary::Summary;
 use crate::reaction::latency::Figures;
 use crate::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
@@ -30,28 +31,48 @@ pub struct Printer {
 }
 
 impl Printer {
+    /// Formats the verdict, and the problems that matter most.
+    pub fn format_verdict(self, summary: &Summary, pair: Option<&TestPair>) -> String {
+        let verdict = summary.verdict(pair);
+        let lines: String = fold(&verdict, self.width.min(WIDTH_MAX)).iter().map(|line| format!("{line}\n")).collect();
+        let problems = summary.top_problems();
+        if problems.is_empty() {
+            return format!("{lines}\n");
+        }
+        let name_width = longest_name_width(&problems);
+        let problems: String = problems.iter().map(|finding| self.format_finding(finding, name_width)).collect();
+        format!("{lines}\n{problems}\n")
+    }
+
+    /// Formats all findings, and the gates.
+    pub fn format_details(self, summary: &Summary, pair: Option<&TestPair>) -> String {
+        let groups: String = summary.groups.iter().map(|group| self.format_group(group)).collect();
+        let measured = pair.filter(|_| !summary.gates.is_empty());
+        let gates = measured.map(|pair| self.format_gates_title(pair) + "\n" + &self.format_gates(&summary.gates));
+        groups + &gates.unwrap_or_default()
+    }
+
     /// Formats a group of findings with its title.
-    pub fn format_group(self, group: &Group) -> String {
+    fn format_group(self, group: &Group) -> String {
         let name_width = longest_name_width(&group.findings.iter().collect::<Vec<_>>());
         let findings: String = group.findings.iter().map(|finding| self.format_finding(finding, name_width)).collect();
         format!("{}\n{findings}\n", self.ink.bold(group.title))
     }
 
     /// Formats the lanes on which the gates are measured.
-    pub fn format_gates_title(self, pair: &TestPair) -> String {
+    fn format_gates_title(self, pair: &TestPair) -> String {
         let (request, batch) = (pair.request, pair.batch);
         let share = match pair.kind {
             PairKind::Smt => "one core",
             PairKind::Declared => "declared; the kernel shows no common core",
         };
         let title = self.ink.bold("Gates");
-        let line =
-            format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); this takes some seconds");
+        let line = format!("{title}: service on CPU {request}, batch on CPU {batch} ({share})");
         fit_to_width(&line, self.width)
     }
 
     /// Formats the gates: a table of those that were measured, and a line for each of the others.
-    pub fn format_gates(self, gates: &[Gate]) -> String {
+    fn format_gates(self, gates: &[Gate]) -> String {
         let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::why_unmeasured).collect();
         let name_width = longest_name_width(&lacks);
         let lacks: String = lacks.iter().map(|finding| self.format_finding(finding, name_width)).collect();

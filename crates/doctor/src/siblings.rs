@@ -88,6 +88,11 @@ fn run_competing_load(memory: &ChildMemory) {
     }
 }
 
+/// Returns whether CPUs that slow each other down this much seem to share a core.
+pub fn is_sibling(slowdown_percent: Option<f64>) -> bool {
+    slowdown_percent.is_some_and(|percent| percent >= SIBLING_SLOWDOWN_PERCENT)
+}
+
 /// Returns the finding about `pair` for this slowdown.
 pub fn sibling_finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
     Finding::optional("hidden siblings", describe_slowdown(pair, slowdown_percent))
@@ -97,7 +102,7 @@ fn describe_slowdown(pair: &TestPair, percent: f64) -> String {
     let (a, b) = (pair.request, pair.batch);
     // With noise the measured slowdown may be negative.
     let slowed = percent.max(0.0).round();
-    let seem = match (pair.kind, percent >= SIBLING_SLOWDOWN_PERCENT) {
+    let seem = match (pair.kind, is_sibling(Some(percent))) {
         (PairKind::Smt, _) => "the kernel says that they share a core",
         (PairKind::Declared, true) => "they seem to share a core",
         (PairKind::Declared, false) => "they do not seem to share a core",

@@ -4,10 +4,14 @@ use serde_json::{Map, Value, json};
 
 use super::finding::{self, Finding, Group, State};
 use super::gates::Gate;
+use super::siblings;
 use crate::reaction::pair::TestPair;
 use sidelane_diagnostics::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
+
+/// Number of problems that are shown below the verdict.
+const PROBLEMS_SHOWN: usize = 3;
 
 /// All findings and measurements of a run.
 #[derive(Clone, Debug, Default)]
@@ -37,13 +41,38 @@ impl Summary {
         u8::from(!self.allows_run())
     }
 
-    /// Returns the verdict in words.
-    pub fn verdict(&self) -> String {
+    /// Returns the verdict in words: whether `sidelane run` works on this machine, and what it can gain on `pair`.
+    pub fn verdict(&self, pair: Option<&TestPair>) -> String {
         let blockers: Vec<&str> = self.blocking_findings().iter().map(|finding| finding.name).collect();
-        match blockers.is_empty() {
-            true => "`sidelane run` works here.\n".to_owned(),
-            false => format!("`sidelane run` does not work here. It needs: {}.\n", blockers.join(", ")),
+        if !blockers.is_empty() {
+            return format!("`sidelane run` does not work here. It needs: {}.", blockers.join(", "));
         }
+        let gain = pair.map_or_else(String::new, |pair| format!(" {}", self.gain_sentence(pair)));
+        format!("`sidelane run` works here.{gain}")
+    }
+
+    /// Returns what Sidelane can gain on these lanes.
+    fn gain_sentence(&self, pair: &TestPair) -> String {
+        let (request, batch) = (pair.request, pair.batch);
+        let percent = self.slowdown_percent.map(|percent| percent.max(0.0).round());
+        let measured = percent.map_or_else(String::new, |percent| format!(" by {percent} %"));
+        match pair.kind == PairKind::Smt || siblings::is_sibling(self.slowdown_percent) {
+            true => format!(
+                "It can gain much: CPUs {request} and {batch} slow each other down{measured}, and Sidelane keeps batch \
+                 off while the service works."
+            ),
+            false => format!(
+                "It can gain little: CPUs {request} and {batch} share no core and slow each other down{measured}. A \
+                 figure for your service: sidelane compare --service port:PORT --lanes {request}:{batch} -- COMMAND"
+            ),
+        }
+    }
+
+    /// Returns the problems that matter most: first those that prevent `sidelane run`.
+    pub fn top_problems(&self) -> Vec<&Finding> {
+        let gates = self.gates.iter().filter_map(Gate::why_unmeasured);
+        let degrading = finding::all_findings(&self.groups).chain(gates).filter(|one| one.state == State::Degrades);
+        self.blocking_findings().into_iter().chain(degrading).take(PROBLEMS_SHOWN).collect()
     }
 
     /// Returns the results; `pair` is the measured pair of lanes.
@@ -83,12 +112,27 @@ mod tests {
         let fine = vec![Finding::works("BTF", "there"), Finding::degrades("cpuset", "none", "mount it")];
         let idle = Finding::optional("SCHED_IDLE", "none");
         let works = summary(fine.clone(), idle.clone());
-        assert_eq!((works.exit_code(), works.verdict().as_str()), (0, "`sidelane run` works here.\n"));
+        assert_eq!((works.exit_code(), works.verdict(None).as_str()), (0, "`sidelane run` works here."));
         let blocked = summary([fine.clone(), vec![Finding::blocks("SCHED_FIFO", "refused", "root")]].concat(), idle);
         assert_eq!(blocked.exit_code(), 1);
-        assert!(blocked.verdict().ends_with("It needs: SCHED_FIFO.\n"));
+        assert!(blocked.verdict(None).ends_with("It needs: SCHED_FIFO."));
+        let problems: Vec<&str> = blocked.top_problems().iter().map(|problem| problem.name).collect();
+        assert_eq!(problems, ["SCHED_FIFO", "cpuset"], "what prevents a run comes first");
         let unheld = summary(fine, Finding::blocks("lane holder", "refused", "root"));
         assert_eq!(unheld.exit_code(), 1);
+    }
+
+    #[test]
+    fn verdict_names_what_the_lanes_can_gain() {
+        let verdict = |kind, slowdown_percent| {
+            let summary = Summary { slowdown_percent: Some(slowdown_percent), ..Summary::default() };
+            summary.verdict(Some(&TestPair { request: 0, batch: 1, kind }))
+        };
+        assert!(verdict(PairKind::Declared, 0.4).contains("It can gain little: CPUs 0 and 1 share no core"));
+        assert!(
+            verdict(PairKind::Declared, 31.0).contains("It can gain much: CPUs 0 and 1 slow each other down by 31 %")
+        );
+        assert!(verdict(PairKind::Smt, 3.0).contains("It can gain much"));
     }
 
     #[test]

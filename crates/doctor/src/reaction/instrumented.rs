@@ -16,7 +16,7 @@ use super::child::{Child, ChildMemory, Class};
 use crate::reaction::latency::{Figures, LatencyPercentiles, ReactionPlan};
 use crate::reaction::pair::TestPair;
 use sidelane_host::service::Target;
-use sidelane_lanes::gate::{Gate, GateChoice};
+use sidelane_lanes::gate::{Gate, GateChoice, GateReason};
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_tracker::accounting::Accounting;
@@ -72,6 +72,8 @@ pub fn run_beside_pulsing_service(
         class: gate.batch_class(),
         hold: Some(Lending::default()),
         gate,
+        gate_reason: GateReason::Asked,
+        max_overlap_ppm: None,
         audit: None,
         max_slowdown: None,
         quiet: false,
