@@ -47,6 +47,9 @@
 //! - A reload that changes a proxy loses no request (`crates/sidelane/tests/agent/proxies.rs`:
 //!   `requests_of_a_proxy_changed_by_a_reload_are_answered`), and one that fails changes no proxy
 //!   (`crates/sidelane/tests/agent/proxies.rs`: `reload_with_a_failing_proxy_changes_no_proxy`).
+//! - It tells systemd of its start, life, reloads and end (`crates/sidelane/tests/agent/manager.rs`:
+//!   `manager_hears_of_start_life_reload_and_end`), and never waits for it (`crates/sidelane/tests/agent/manager.rs`:
+//!   `agent_does_not_wait_for_a_manager_that_reads_nothing`).
 //! - Only mappers of threads change a service; no other part places its threads (`src/config/tests/modules.rs`:
 //!   `invalid_thread_mappings_are_refused`).
 //! - Mapped threads get their CPUs back (`crates/sidelane/tests/agent/hurries.rs`:
@@ -68,6 +71,7 @@ mod daemon;
 pub mod discover;
 mod helper;
 mod self_usage;
+mod service_manager;
 
 mod interference;
 mod lanes;

@@ -1,11 +1,14 @@
 //! The audit log of CPUs: each decision, its target, its reason, and the observation.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
+use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{CpuAction, CpuReason, MachineObservation};
 
 use super::tracked::Tracked;
+use crate::status::DecisionStatus;
 use sidelane_diagnostics::audit::{Audit, Line};
 use sidelane_rollback::cpu_mask::to_cpu_set;
 
@@ -23,6 +26,33 @@ pub struct CpuLine {
     pub why: CpuReason,
     /// Observation on which the decision was made.
     pub seen: LoggedObservation,
+}
+
+/// Last decisions, the newest last.
+#[derive(Debug, Default)]
+pub struct LastDecisions(VecDeque<(Nanos, CpuLine)>);
+
+impl LastDecisions {
+    /// Number of decisions that are kept.
+    const KEPT: usize = 32;
+
+    /// Adds a decision.
+    pub fn add(&mut self, at_ns: Nanos, line: CpuLine) {
+        if self.0.len() == Self::KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back((at_ns, line));
+    }
+
+    /// Returns the decisions as text.
+    pub fn status(&self, now_ns: Nanos) -> Vec<DecisionStatus> {
+        let status = self.0.iter().map(|(at_ns, line)| DecisionStatus {
+            ago_s: now_ns.saturating_sub(*at_ns) as f64 / 1e9,
+            action: sentence(line.action, &line.name),
+            why: line.why.to_string(),
+        });
+        status.collect()
+    }
 }
 
 /// Observed values of the whole machine, as logged.

@@ -162,7 +162,9 @@ impl Agent {
         if self.actuator.is_none() {
             print(&format!("would {}: {why}\n", sentence(action, &name)))?;
         }
-        self.pen.record(now_ns, CpuLine { action, name, why, seen });
+        let line = CpuLine { action, name, why, seen };
+        self.stats.last.add(now_ns, line.clone());
+        self.pen.record(now_ns, line);
         Ok(())
     }
 }

@@ -1,27 +1,21 @@
 //! Endpoints of the daemon: POSIX signals, clients of its status and metrics, and timers.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_policy::Nanos;
 
 use crate::status::{SOCKET, Snapshot};
+use sidelane_lanes::status_socket::StatusSocket;
 use sidelane_metrics::{Exposition, Listener};
 use sidelane_rollback::Undo;
-
-/// Size of a send buffer: room for the snapshot of a large machine, so that the agent never waits for a reader.
-const SEND_BYTES: usize = 4 << 20;
 
 /// Pause after the kernel had no memory for a wait, because a real-time thread must not retry in a loop.
 const NO_MEMORY_PAUSE: Duration = Duration::from_millis(1);
@@ -52,20 +46,8 @@ pub struct EventFds<'a> {
 
 /// Sockets at which the agent answers.
 pub struct Endpoints {
-    status: Option<UnixListener>,
+    status: Option<StatusSocket>,
     metrics: Option<Listener>,
-}
-
-/// Makes a socket to which only root can connect, whatever the umask: the status contains names of programs and their
-/// work. It accepts connections only after its mode is set.
-fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
-    const WAITING_MAX: i32 = 128;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    bind(&socket, &SocketAddrUnix::new(path)?)?;
-    fs::set_permissions(path, Permissions::from_mode(0o600))?;
-    listen(&socket, WAITING_MAX)?;
-    Ok(socket.into())
 }
 
 impl Endpoints {
@@ -76,19 +58,16 @@ impl Endpoints {
 
     /// Opens the sockets. The caller must be the only agent.
     pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
-        let path = Path::new(SOCKET);
-        // An old socket remains if an earlier agent and its guardian, which removes the socket, were both killed.
-        let _ = fs::remove_file(path);
-        let listener = listen_for_root(path).with_context(|| {
+        let socket = StatusSocket::open(Path::new(SOCKET)).with_context(|| {
             format!("cannot listen at {SOCKET}; run the agent as root, and check that /run is writable")
         })?;
-        Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
+        Ok(Self { status: Some(socket), metrics: metrics.map(Listener::open).transpose()? })
     }
 
     /// Returns the undo entry that removes the socket if the agent is killed. The guardian holds the agent's claim
     /// until it has removed the socket.
     pub(super) fn undo_entry() -> Undo {
-        Undo::Claim { file: SOCKET.into(), inode: None }
+        StatusSocket::undo_entry(Path::new(SOCKET))
     }
 
     /// Waits until a client comes or an event is notified, at most `timeout_ns`.
@@ -125,12 +104,9 @@ impl Endpoints {
         })
     }
 
-    /// Answers all clients that wait for the status. The agent waits for no client. A client that does not read loses
-    /// the answer.
+    /// Answers all clients that wait for the status.
     pub(super) fn answer_status_clients(&self, snapshot: &Snapshot) {
-        while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
-            let _ = send(stream, snapshot);
-        }
+        self.status.iter().for_each(|socket| socket.answer_clients(|limit| snapshot.clone().to_json_within(limit)));
     }
 
     /// Answers the requests that wait for the metrics.
@@ -142,20 +118,8 @@ impl Endpoints {
 
     /// Closes the sockets.
     pub(super) fn close(&mut self) {
-        if self.status.take().is_some() {
-            let _ = fs::remove_file(SOCKET);
-        }
+        self.status = None;
     }
-}
-
-fn send(mut stream: UnixStream, snapshot: &Snapshot) -> io::Result<()> {
-    // The size is above the machine's limit for ordinary processes (net.core.wmem_max). To set it needs a privilege.
-    sockopt::set_socket_send_buffer_size_force(&stream, SEND_BYTES)
-        .or_else(|_| sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES))?;
-    // The kernel counts up to two bytes of memory for each byte of data, and returns twice the size that was set.
-    let limit = sockopt::socket_send_buffer_size(&stream)? / 4;
-    stream.set_nonblocking(true)?;
-    stream.write_all(&snapshot.clone().to_json_within(limit))
 }
 
 fn timespec(ns: Nanos) -> Timespec {

@@ -252,6 +252,8 @@ impl Agent {
             "Services that are not managed because the limit \
                                                                        is reached",
         );
+        let unmatched =
+            ("agent_rules_unmatched", None, Kind::Gauge, "Rules of the file that match nothing on this machine");
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes by other programs that the agent undid");
         vec![
             reaction,
@@ -261,6 +263,7 @@ impl Agent {
             Family::from_numbers(lost, one(lost_lines)),
             Family::from_numbers(notes, one(Some(self.stats.notes.len() as f64))),
             Family::from_numbers(left_out, one(Some(self.services_without_slot().len() as f64))),
+            Family::from_numbers(unmatched, one(Some(self.unmatched_rules().len() as f64))),
         ]
     }
 }

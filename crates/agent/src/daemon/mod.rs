@@ -52,11 +52,12 @@ use super::discover::{Container, DiscoveryProblem, FoundService, NewBatchGroup};
 use super::helper::Helper;
 use super::interference::InterferenceSource;
 use super::lanes::{EvictionRequests, Evictions, LaneGates};
-use super::log::{CpuAudit, LoggedObservation};
+use super::log::{CpuAudit, LastDecisions, LoggedObservation};
 use super::modules::{Flights, Hurries, Proxies};
 use super::observation::{Sampler, fill_observation};
 use super::owners::Owners;
 use super::self_usage::SelfUsage;
+use super::service_manager::ServiceManager;
 use super::tracked::Tracked;
 use births::{Gaps, Lacking, NewBatchConfinement};
 use endpoints::{Endpoints, EventFds, WakeEvents};
@@ -148,6 +149,7 @@ pub struct Agent {
     demoted: Demoted,
     stats: DecisionStats,
     usage: SelfUsage,
+    manager: ServiceManager,
 }
 
 /// Step that is tried again at each check until it succeeds: its failure does not end the agent.
@@ -196,12 +198,16 @@ impl Times {
 /// Counts of decisions and notes, with the last decision.
 #[derive(Debug, Default)]
 struct DecisionStats {
+    /// Whether the line on what the agent found at its start was printed.
+    is_announced: bool,
     /// Number of decisions, by the name of the action and the reason.
     decisions: BTreeMap<(&'static str, CpuReason), u64>,
     /// Reason of the last decision.
     why: CpuReason,
     /// Observation at the last decision.
     seen: LoggedObservation,
+    /// Last actions.
+    last: LastDecisions,
     /// Notes on what failed or is degraded, each with the number of times that it was made.
     notes: BTreeMap<Note, u64>,
     /// Notes about a service or container, by its name.
@@ -225,6 +231,7 @@ pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
     let signals = PosixSignals::listen()
         .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
     let mut agent = Agent::start(config, options)?;
+    agent.manager.report_ready();
     let served = agent.serve(&signals);
     agent.end(&signals).and(served).map(|()| 0)
 }
@@ -284,7 +291,9 @@ impl Agent {
             self.times.slow_ns = 0;
         }
         if caught.signal == libc::SIGHUP {
+            self.manager.report_reload(now_ns());
             self.reload();
+            self.manager.report_ready();
             return true;
         }
         !caught.asks_to_end()
@@ -413,6 +422,7 @@ impl Agent {
 
     /// Undoes all changes, and ends the agent.
     fn end(mut self, signals: &PosixSignals) -> Result<()> {
+        self.manager.report_end();
         self.gates.iter().for_each(|gates| gates.evictions().close());
         // Batch that gets a real-time class back may keep one CPU busy. So the lanes' holders end before that, and this
         // thread moves to another CPU.

@@ -7,12 +7,13 @@ use sidelane_diagnostics::note::Note;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::MAX_SERVICES;
-use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::terminal::{Level, eprint_fitted, eprint_with_level};
 
 use super::births::Lacking;
 use super::{Agent, MAKING_NS};
 use crate::discover::DiscoveryProblem;
 use crate::note::AgentNote;
+use crate::status::SOCKET;
 
 /// Limit of the number of different notes that are kept.
 const NOTES_MAX: usize = 500;
@@ -30,7 +31,7 @@ impl Agent {
         let times = notes.entry(if is_kept { note } else { AgentNote::NotesLeftOut.into() }).or_default();
         *times += 1;
         if *times == 1 || !is_kept {
-            eprint_fitted(&format!("sidelane: {what}"));
+            eprint_with_level(Level::Warning, &format!("sidelane: {what}"));
             self.log_note("note", &what);
         }
     }
@@ -63,9 +64,10 @@ impl Agent {
         self.stats.notes.retain(|note, _| !over.contains(note));
     }
 
-    /// Adds a note for each thing that the file names and the machine has lacked for a second. Removes the note when
-    /// the machine has the thing.
+    /// Adds a note for each thing that the file names and the machine has lacked for a second, or lacks at the start.
+    /// Removes the note when the machine has the thing.
     pub(super) fn note_discovery_problems(&mut self, now_ns: Nanos) {
+        let grace_ns = if self.stats.is_announced { MAKING_NS } else { 0 };
         let now: BTreeSet<DiscoveryProblem> = self.lacks.iter().map(DiscoveryProblem::without_counts).collect();
         let over: Vec<DiscoveryProblem> = self.stats.lacks.keys().filter(|lack| !now.contains(lack)).cloned().collect();
         for note in over.iter().filter_map(|lack| self.stats.lacks.remove(lack)?.noted).collect::<Vec<_>>() {
@@ -75,12 +77,33 @@ impl Agent {
         for lack in self.lacks.clone() {
             let lacking = Lacking { since_ns: now_ns, noted: None };
             let lacking = self.stats.lacks.entry(lack.without_counts()).or_insert(lacking);
-            if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= MAKING_NS {
+            if lacking.noted.is_none() && now_ns.saturating_sub(lacking.since_ns) >= grace_ns {
                 let note = Note::from(AgentNote::Lacking { what: lack.to_string() });
                 lacking.noted = Some(note.clone());
                 self.note(note);
             }
         }
+    }
+
+    /// Prints once what the agent found at its start, and where it answers.
+    pub(super) fn announce(&mut self) {
+        if std::mem::replace(&mut self.stats.is_announced, true) {
+            return;
+        }
+        let (services, containers) = (self.tracked.services.iter().count(), self.tracked.containers.iter().count());
+        let asks = match self.actuator {
+            Some(_) => format!("`sidelane status` asks {SOCKET}"),
+            None => "dry run: nothing is changed".to_owned(),
+        };
+        let metrics = self.config.metrics.filter(|_| self.actuator.is_some());
+        let metrics = metrics.map_or_else(String::new, |address| format!("; metrics at http://{address}/metrics"));
+        let found = format!("found {services} service(s) and {containers} batch container(s)");
+        eprint_fitted(&format!("sidelane: agent: {found}; {asks}{metrics}"));
+    }
+
+    /// Returns the rules of the file that match nothing on this machine, as texts.
+    pub(super) fn unmatched_rules(&self) -> Vec<String> {
+        self.lacks.iter().filter(|lack| lack.is_unmatched_rule()).map(ToString::to_string).collect()
     }
 
     /// Returns the services for which there is no slot.

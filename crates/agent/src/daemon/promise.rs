@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sidelane_policy::Nanos;
-use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::terminal::{Level, eprint_with_level};
 
 use super::Agent;
 use crate::tracked::AgentService;
@@ -90,7 +90,7 @@ impl Agent {
                 true => promise.to_string(),
                 false => format!("promise kept again: overlap beside {} is within its bound", promise.service),
             };
-            eprint_fitted(&format!("sidelane: {what}"));
+            eprint_with_level(Level::Warning, &format!("sidelane: {what}"));
             self.log_note("promise", &what);
         }
     }

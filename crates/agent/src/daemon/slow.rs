@@ -61,6 +61,9 @@ impl Agent {
         self.move_thread_off_services();
         self.note_shared_counters(now_ns);
         self.usage.end_period();
+        let (services, containers) = (self.tracked.services.iter().count(), self.tracked.containers.iter().count());
+        let status = || format!("{services} service(s), {containers} batch container(s)");
+        self.manager.report_life(now_ns, status);
         self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
         Ok(())
     }
@@ -92,6 +95,7 @@ impl Agent {
         self.update_service_modules();
         self.retry_waiting();
         self.note_discovery_problems(now_ns());
+        self.announce();
         if came {
             self.times.requests_ns = 0;
             self.order_due_request_search(now_ns());

@@ -1,26 +1,22 @@
 //! Collects the status that the agent reports.
 
 use sidelane_host::clock::now_ns;
-use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::promise::BOUND_PPM;
-use sidelane_policy::borrow::slowdown::PERCENTILES;
 
 use super::Agent;
 use crate::config::Kind;
 use crate::owners::{Owner, Resource};
 use crate::self_usage::resident_bytes;
 use crate::status::{
-    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, IdleTimeStatus, NoteStatus, OverlapStatus, RequestStatus,
-    ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, IdleTimeStatus, LaneStatus, NoteStatus, OverlapStatus,
+    RequestStatus, ServiceStatus, SlowdownStatus, Snapshot,
 };
 use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
-use sidelane_lanes::gate::LaneKeeper;
-use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::promise::bound_percent;
-use sidelane_lanes::slowdown::SlowdownOutcome;
 use sidelane_requests::objective;
 use sidelane_rollback::cpu_mask::to_cpu_set;
+use sidelane_tracker::accounting::Accounting;
 
 impl Agent {
     pub(super) fn snapshot(&self) -> Snapshot {
@@ -30,17 +26,29 @@ impl Agent {
             why: why.to_string(),
             count: *count,
         });
+        let memory = self.tracked.tracker().memory();
+        let accounting = self.tracked.kept_lanes().next().map(|_| memory.accounting());
+        let (services, accounting) = (&self.tracked.services, accounting.as_ref());
+        let lanes_of = |accounting| {
+            let kept =
+                services.iter().filter_map(|(_, served)| Some((&served.found.name, served.tracked.kept.as_ref()?)));
+            let lanes = kept.flat_map(|(name, kept)| LaneStatus::of_service(name, kept, accounting));
+            lanes.collect()
+        };
         let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {
             agent: self.own_status(),
             cpus: self.usable.iter().chain(self.cpus_claimed_elsewhere()).map(|cpu| self.cpu_status(cpu)).collect(),
-            services: self.tracked.services.iter().map(|(place, served)| self.service_status(place, served)).collect(),
+            lanes: accounting.map(lanes_of).unwrap_or_default(),
+            services: services.iter().map(|(place, served)| self.service_status(place, served, accounting)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
             proxies: self.proxies.status(),
             flights: self.flights.status(),
             hurries: self.hurries.status(),
             decisions: decisions.collect(),
+            last_decisions: self.stats.last.status(now_ns()),
             notes: notes.collect(),
+            unmatched_rules: self.unmatched_rules(),
             ..Snapshot::default()
         }
     }
@@ -70,6 +78,7 @@ impl Agent {
             resident_bytes: resident_bytes(),
             audit_lost_lines: audit.as_ref().map(|audit| audit.lost_lines),
             audit_error: audit.and_then(|audit| audit.error),
+            run: None,
         }
     }
 
@@ -98,7 +107,7 @@ impl Agent {
         }
     }
 
-    fn service_status(&self, slot: usize, served: &AgentService) -> ServiceStatus {
+    fn service_status(&self, slot: usize, served: &AgentService, accounting: Option<&Accounting>) -> ServiceStatus {
         let is_placed = self.actuator.as_ref().is_none_or(|actuator| actuator.is_placed(slot));
         let (span, identity) = (self.slow.span(), served.tracked.tracking.identity());
         let ran_on = span.cpus_used_by(identity);
@@ -113,40 +122,15 @@ impl Agent {
             interference: values.reduce(f64::max),
             requests: served.why_no_request_figures().is_none().then(|| request_status(served)),
             requests_missing: served.why_no_request_figures().map(str::to_owned),
-            slowdown: self.slowdown_of(served).map(slowdown_status),
+            slowdown: self.slowdown_of(served).map(SlowdownStatus::from),
             overlap: served.tracked.kept.as_ref().map(|kept| OverlapStatus {
                 percent: kept.overlap.recent().share_ppm().map(|ppm| f64::from(ppm) / 1e4),
                 bound_percent: bound_percent(BOUND_PPM),
                 broken: self.promises.broken_promise_to(&served.found.name).map(ToString::to_string),
             }),
-            idle_time: served.tracked.kept.as_ref().and_then(|kept| self.idle_time_status(kept)),
+            idle_time: served.tracked.kept.as_ref().and_then(|kept| IdleTimeStatus::of_kept_lanes(kept, accounting?)),
         }
     }
-
-    /// Returns what had the kept lanes of a service while it was idle; `None` if it was never idle.
-    fn idle_time_status(&self, kept: &KeptLanes) -> Option<IdleTimeStatus> {
-        let cpus = kept.keepers().map(LaneKeeper::cpu).collect();
-        let ledger = self.tracked.tracker().memory().accounting().ledger(&cpus).since_begin();
-        Some(IdleTimeStatus {
-            idle_percent: ledger.idle_percent()?,
-            batch_percent: ledger.batch_percent()?,
-            used_percent: ledger.used_percent()?,
-            text: ledger.to_string(),
-        })
-    }
-}
-
-fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
-    let slower = |percentile: f64| {
-        let [low_percent, percent, high_percent] = outcome.whole.ratio(percentile)?.percent_longer();
-        Some(SlowerStatus { percent, low_percent, high_percent })
-    };
-    let [p50, p99] = PERCENTILES.map(slower);
-    let min_idle_ns = match outcome.threshold {
-        IdleThreshold::AfterIdle(ns) => Some(ns),
-        IdleThreshold::Never => None,
-    };
-    SlowdownStatus { p50, p99, allowed_percent: outcome.bound * 100.0, min_idle_ns }
 }
 
 fn request_status(served: &AgentService) -> RequestStatus {
@@ -171,5 +155,7 @@ fn container_status(contained: &TrackedContainer) -> ContainerStatus {
         wanted: container.cpu_demand.cpus,
         wanted_from: container.cpu_demand.from.to_string(),
         priority: container.priority,
+        cgroup: container.id.path.clone(),
+        cpu_ns: None,
     }
 }

@@ -22,7 +22,7 @@ use crate::actuator::Actuator;
 use crate::choice::{choose, uses_interference};
 use crate::config::{ActiveSource, Config, LaneGate, MachineConfig};
 use crate::daemon::endpoints::Endpoints;
-use crate::discover::Finder;
+use crate::discover::{DiscoveryProblem, Finder};
 use crate::helper::Helper;
 use crate::interference::InterferenceSource;
 use crate::lanes::LaneGates;
@@ -32,6 +32,7 @@ use crate::note::AgentNote;
 use crate::observation::Sampler;
 use crate::owners::{Owners, claim_agent_role};
 use crate::self_usage::SelfUsage;
+use crate::service_manager::ServiceManager;
 use crate::tracked::Tracked;
 use sidelane_diagnostics::audit::{Audit, AuditFile, AuditLevel, AuditLog};
 use sidelane_lanes::log::LaneAudit;
@@ -43,6 +44,10 @@ use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::guardian::{CANNOT_START, Guardian};
 use sidelane_rollback::own_threads;
 
+/// Failure to reach the service manager: it would end an agent from which it hears nothing.
+const NO_MANAGER: &str =
+    "cannot open the socket of the service manager (NOTIFY_SOCKET); unset the variable if no service manager runs";
+
 impl Agent {
     /// Finds out what the machine has, and claims its CPUs. No setting is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
@@ -52,7 +57,7 @@ impl Agent {
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         // This thread leaves the CPUs of services first, because loading the kernel program takes some hundred
         // milliseconds.
-        let serving = cpus_of_services(&config);
+        let (serving, lacks) = find_services(&config);
         own_threads::place_threads_on(&online, &serving, &CpuMask::EMPTY);
         // The kernel program is loaded before any claim, because its errors name the missing privileges.
         let (tracker, interference) = load_tracker(&config, &here)?;
@@ -60,7 +65,6 @@ impl Agent {
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
         let mut owners = Owners::default();
         let (actuator, endpoints, usable) = claim_machine(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
-        let policy = choose(&config.policy, &here);
         let mut tracked = Tracked::new(tracker);
         tracked.set_requests_wanted(wants_requests(&config, interference.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| actuator.is_some());
@@ -71,8 +75,9 @@ impl Agent {
         let (turns, not_urgent) = raise_priority();
         let mut agent = Self {
             turns,
+            policy: choose(&config.policy, &here),
             helper: Helper::start(&config)?,
-            lacks: Vec::new(),
+            lacks,
             new_batch_groups: Vec::new(),
             guarded: usable.clone(),
             tried_again: Vec::new(),
@@ -87,7 +92,6 @@ impl Agent {
             actuator,
             owners,
             claim,
-            policy,
             interference,
             log,
             endpoints,
@@ -110,6 +114,7 @@ impl Agent {
             promises: Default::default(),
             stats: DecisionStats::default(),
             usage: SelfUsage::new(),
+            manager: ServiceManager::from_environment().context(NO_MANAGER)?,
         };
         agent.note_known_degradations(not_urgent);
         agent.actuator.is_some().then(|| agent.update_proxies()).transpose()?;
@@ -121,8 +126,9 @@ impl Agent {
         wants_requests(&self.config, self.interference.needs_requests())
     }
 
-    /// Notes degradations that are known at the start.
+    /// Notes degradations that are known at the start, and first what the file names and the machine lacks.
     fn note_known_degradations(&mut self, not_urgent: Option<LaneNote>) {
+        self.note_discovery_problems(now_ns());
         not_urgent.into_iter().for_each(|note| self.note(note));
         let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
         if !beyond.is_empty() {
@@ -141,12 +147,13 @@ fn load_tracker(config: &Config, here: &MachineConfig) -> Result<(Rc<Tracker>, I
     Ok((tracker, interference))
 }
 
-/// Returns the CPUs on which the present services may run. The CPUs on which they do run are read later.
-fn cpus_of_services(config: &Config) -> CpuMask {
+/// Returns the CPUs on which the present services may run, and what the file names and the machine lacks. The CPUs on
+/// which services do run are read later.
+fn find_services(config: &Config) -> (CpuMask, Vec<DiscoveryProblem>) {
     let mut finder = Finder::new(config);
     finder.scan(now_ns());
     let pids = finder.services().flat_map(|found| found.service.pids.iter().copied()).collect();
-    to_cpu_mask(&union_of_affinities(&pids))
+    (to_cpu_mask(&union_of_affinities(&pids)), finder.problems())
 }
 
 /// Gives the calling thread priority over batch and napping holders. Returns the limit of its CPU time, or a note on

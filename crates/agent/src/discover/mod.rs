@@ -245,7 +245,11 @@ impl Finder {
         let rules = self.config.services.iter().enumerate().filter(|(number, _)| !found.contains(number));
         let lack = |(number, rule): (usize, &ServiceRule)| match self.taken.get(&number) {
             Some(other) => DiscoveryProblem::Taken { service: rule.name.clone(), other: other.clone() },
-            None => DiscoveryProblem::Service { name: rule.name.clone(), how: match_text(&rule.matches) },
+            None => DiscoveryProblem::Service {
+                name: rule.name.clone(),
+                how: match_text(&rule.matches),
+                command: search_command(&rule.matches),
+            },
         };
         rules.map(lack).collect()
     }
@@ -278,6 +282,17 @@ impl Finder {
                 how: match_text(&rule.matches),
             })
         })
+    }
+}
+
+/// Returns a command that shows whether there is what the rule looks for.
+fn search_command(matches: &Match) -> String {
+    match matches {
+        Match::Cgroup(_) => "find /sys/fs/cgroup -type d".to_owned(),
+        Match::Unit(unit) => format!("systemctl status {unit}"),
+        Match::Pod(_) => "kubectl get pods -A".to_owned(),
+        Match::Port(port) => format!("ss -ltnp sport = :{port}"),
+        Match::Comm(comm) => format!("pgrep -a {comm}"),
     }
 }
 

@@ -12,6 +12,8 @@ pub enum DiscoveryProblem {
         name: String,
         /// Way in which the service is looked for, as text.
         how: String,
+        /// Command that shows why it is not found.
+        command: String,
     },
     /// Rule `[[batch]]` whose cgroup does not exist.
     Tree {
@@ -57,6 +59,11 @@ pub enum DiscoveryProblem {
 }
 
 impl DiscoveryProblem {
+    /// Returns whether a rule of the file matches nothing on this machine.
+    pub fn is_unmatched_rule(&self) -> bool {
+        matches!(self, Self::Service { .. } | Self::Tree { .. } | Self::Pods)
+    }
+
     /// Returns the problem without figures that change while it lasts.
     pub fn without_counts(&self) -> Self {
         match self.clone() {
@@ -70,12 +77,14 @@ impl DiscoveryProblem {
 impl fmt::Display for DiscoveryProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service { name, how } => {
-                write!(f, "service {name}: no process is found by {how}; it is added when it starts")
+            Self::Service { name, how, command } => {
+                write!(f, "service {name}: no process is found by {how}; it is added when it starts; try: {command}")
             }
-            Self::Tree { cgroup } => {
-                write!(f, "batch {cgroup}: there is no such group; its containers are added when it is made")
-            }
+            Self::Tree { cgroup } => write!(
+                f,
+                "batch {cgroup}: there is no such group; its containers are added when it is made; try: find \
+                 /sys/fs/cgroup -type d"
+            ),
             Self::Pods => f.write_str(
                 "kubernetes: no cgroup of pods was found; start the kubelet, or name its group as cgroup of \
                  [kubernetes]",

@@ -3,24 +3,38 @@
 
 mod show;
 
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use sidelane_host::cgroup::Hierarchy;
 use sidelane_report::terminal::{print, print_fitted};
+
+pub use sidelane_lanes::status::{
+    DecisionStatus, IdleTimeStatus, LaneStatus, OverlapStatus, RequestStatus, ServiceStatus, SlowdownStatus,
+    SlowerStatus,
+};
 
 /// Path of the agent's socket.
 pub const SOCKET: &str = "/run/sidelane-agent.sock";
 
 /// Status of an agent at one moment. Figures are of the last fraction of a second; unknown values are missing.
+///
+/// A `sidelane run` reports the same form, with the parts that it has. Its batch is the only container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Snapshot {
     /// Status of the agent itself.
     pub agent: AgentStatus,
     /// Status of each CPU that is online.
     pub cpus: Vec<CpuStatus>,
+    /// Status of each lane: the CPUs of services that lend lanes, and the lanes beside them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneStatus>,
     /// Status of each service.
     pub services: Vec<ServiceStatus>,
     /// Status of each container.
@@ -36,8 +50,14 @@ pub struct Snapshot {
     pub hurries: Vec<HurryStatus>,
     /// Number of times of each action, by its reason.
     pub decisions: Vec<DecisionCount>,
+    /// Last actions with their reasons, the newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_decisions: Vec<DecisionStatus>,
     /// Notes on what failed or is degraded.
     pub notes: Vec<NoteStatus>,
+    /// Rules of the file that match nothing on this machine, with what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmatched_rules: Vec<String>,
     /// Number of notes left out because the status was too long.
     #[serde(default, skip_serializing_if = "is_none_left_out")]
     pub notes_left_out: usize,
@@ -86,6 +106,7 @@ impl Snapshot {
 
 /// Status of the agent itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AgentStatus {
     /// Process id of the agent.
     pub pid: u32,
@@ -130,6 +151,9 @@ pub struct AgentStatus {
     /// Reason why the audit log cannot be written now; `None` if it can.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub audit_error: Option<String>,
+    /// Batch of a `sidelane run`, as text; `None` for an agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 /// Status of one CPU.
@@ -154,116 +178,9 @@ pub struct CpuStatus {
     pub interference: Option<f64>,
 }
 
-/// Status of one service.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ServiceStatus {
-    /// Name of the service.
-    pub name: String,
-    /// CPUs on which the service ran recently.
-    pub ran_on: String,
-    /// CPUs that the service could run on when it was found.
-    pub allowed: String,
-    /// CPUs that the service was placed on, if its settings allow that.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub placed: Option<String>,
-    /// CPU time that the service used, in percent of one CPU.
-    pub used_percent: f64,
-    /// Highest interference on any CPU on which the service ran.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub interference: Option<f64>,
-    /// Requests of the service; `None` if they cannot be seen.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub requests: Option<RequestStatus>,
-    /// Reason why the service's requests cannot be seen.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub requests_missing: Option<String>,
-    /// Slowdown of the service's requests by batch; `None` if it is not measured.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub slowdown: Option<SlowdownStatus>,
-    /// Overlap of batch beside the service in the last minute; `None` if the service has no lanes.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub overlap: Option<OverlapStatus>,
-    /// What had the batch lanes while the service was idle; `None` if the service has no lanes.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub idle_time: Option<IdleTimeStatus>,
-}
-
-/// Idle time of a service, and what had its batch lanes then, since the gate has kept them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct IdleTimeStatus {
-    /// Share of the time in which the service was idle, in percent.
-    pub idle_percent: f64,
-    /// Share of that time that batch used, in percent.
-    pub batch_percent: f64,
-    /// Share of that time that batch, other programs, the kernel and the service used, in percent.
-    pub used_percent: f64,
-    /// Text that names the longest uses.
-    pub text: String,
-}
-
-/// Time in which batch ran beside a service without permission.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OverlapStatus {
-    /// Overlap in percent of the service's time; `None` if the service did not run.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub percent: Option<f64>,
-    /// Bound of the overlap, in percent.
-    pub bound_percent: f64,
-    /// Text on the broken overlap promise, with reason and what to do; `None` while it is kept.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub broken: Option<String>,
-}
-
-/// Slowdown of requests while batch may have the lanes beside the service.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SlowdownStatus {
-    /// Slowdown of the median; `None` while too few requests were seen.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub p50: Option<SlowerStatus>,
-    /// Slowdown of the 99th percentile; `None` while too few requests were seen.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub p99: Option<SlowerStatus>,
-    /// Bound of the slowdown, in percent.
-    pub allowed_percent: f64,
-    /// Idle time of the service after which batch has the lanes; `None` if batch is kept off.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub min_idle_ns: Option<u64>,
-}
-
-/// Increase of a percentile of latency, with its confidence interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SlowerStatus {
-    /// Measured increase, in percent.
-    pub percent: f64,
-    /// Lower end of the confidence interval, in percent.
-    pub low_percent: f64,
-    /// Upper end of the confidence interval, in percent.
-    pub high_percent: f64,
-}
-
-/// Requests of a service.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RequestStatus {
-    /// Number of requests since the agent began to see them.
-    pub count: u64,
-    /// Median of the time from arrival to finish.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub latency_p50_ns: Option<u64>,
-    /// 99th percentile of the time from arrival to finish.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub latency_p99_ns: Option<u64>,
-    /// Objective of the service, as text.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub slo: Option<String>,
-    /// Share of requests that kept the objective, in percent.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub in_time_percent: Option<f64>,
-    /// Number of requests whose records were lost.
-    pub lost: u64,
-}
-
 /// Status of one container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct ContainerStatus {
     /// Name of the container.
     pub name: String,
@@ -280,6 +197,12 @@ pub struct ContainerStatus {
     pub wanted_from: String,
     /// Priority of the container. Containers with a higher priority are given CPUs first.
     pub priority: i32,
+    /// Path of the container's cgroup.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cgroup: String,
+    /// CPU time that the container has used, in ns; `None` if it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_ns: Option<u64>,
 }
 
 /// Status of one proxy, with counts since its start.
@@ -411,20 +334,48 @@ pub fn run(options: StatusOptions) -> Result<u8> {
 }
 
 fn request_snapshot() -> Result<Snapshot> {
-    let mut stream = match UnixStream::connect(SOCKET) {
-        Ok(stream) => stream,
-        Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind()) => {
+    match read_snapshot(Path::new(SOCKET)) {
+        Ok(snapshot) => Ok(snapshot),
+        Err(error) if is_absent(&error) => {
             bail!("no agent runs on this machine; start one with `sidelane agent --config FILE`")
         }
-        Err(error) => {
-            return Err(error)
-                .with_context(|| format!("cannot connect to the agent at {SOCKET}; run `sidelane status` as root"));
-        }
-    };
+        Err(error) => Err(error)
+            .with_context(|| format!("cannot read the agent's status at {SOCKET}; run `sidelane status` as root")),
+    }
+}
+
+/// Returns whether the error says that no process listens at a socket.
+pub fn is_absent(error: &io::Error) -> bool {
+    [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused].contains(&error.kind())
+}
+
+/// Reads the status of an agent or a `run` from its socket.
+///
+/// # Errors
+/// If the socket cannot be used, if no answer comes in time, or if the answer has another form.
+pub fn read_snapshot(socket: &Path) -> io::Result<Snapshot> {
+    let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     let mut text = String::new();
-    stream.read_to_string(&mut text).context("the agent does not answer; see its standard error")?;
-    serde_json::from_str(&text).context("cannot read the agent's answer: the agent has another version; restart it")
+    stream.read_to_string(&mut text)?;
+    let mut snapshot: Snapshot = serde_json::from_str(&text)?;
+    let hierarchies = Hierarchy::all();
+    for container in snapshot.containers.iter_mut().filter(|container| container.cpu_ns.is_none()) {
+        container.cpu_ns = used_cpu_ns(&hierarchies, &container.cgroup);
+    }
+    Ok(snapshot)
+}
+
+/// Returns the CPU time that a cgroup has used; `None` if no hierarchy counts it.
+fn used_cpu_ns(hierarchies: &[Hierarchy], cgroup: &str) -> Option<u64> {
+    let read = |hierarchy: &Hierarchy, file: &str| fs::read_to_string(hierarchy.dir(cgroup).join(file)).ok();
+    let unified = hierarchies.iter().filter(|hierarchy| hierarchy.is_v2()).find_map(|hierarchy| {
+        let text = read(hierarchy, "cpu.stat")?;
+        let us: u64 = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?.parse().ok()?;
+        us.checked_mul(1_000)
+    });
+    let counted = hierarchies.iter().filter(|hierarchy| hierarchy.has_controller("cpuacct"));
+    unified.or_else(|| counted.into_iter().find_map(|hierarchy| read(hierarchy, "cpuacct.usage")?.trim().parse().ok()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use sidelane_report::Unit;
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_summary(f)?;
-        self.notes.iter().try_for_each(|note| write_note(f, note))?;
+        let is_above = |note: &NoteStatus| self.unmatched_rules.contains(&note.note);
+        self.notes.iter().filter(|note| !is_above(note)).try_for_each(|note| write_note(f, note))?;
         let left_out = [
             (self.notes_left_out, "notes"),
             (self.services_left_out, "services"),
@@ -54,6 +55,11 @@ impl Snapshot {
     fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let broken = self.services.iter().filter_map(|service| service.overlap.as_ref()?.broken.as_ref());
         broken.into_iter().try_for_each(|broken| writeln!(f, "{broken}"))?;
+        if let Some(first) = self.unmatched_rules.first() {
+            let unprotected = if self.services.is_empty() { "; no service is protected" } else { "" };
+            writeln!(f, "! {first}{unprotected}")?;
+        }
+        self.unmatched_rules.iter().skip(1).try_for_each(|rule| writeln!(f, "! {rule}"))?;
         let agent = &self.agent;
         let paused = self.containers.iter().filter(|container| container.state == "paused").count();
         let services = self.services.len() + self.services_left_out;
@@ -196,6 +202,15 @@ mod tests {
         let first = shown.lines().next().unwrap();
         assert_eq!(first, "0 service(s), 1 batch container(s), 1 of them paused; last action: interference");
         assert!(shown.contains("  /batch/a: paused"), "{shown}");
+    }
+
+    #[test]
+    fn rule_that_matches_nothing_is_the_first_line_of_the_status() {
+        let rule = "service redis: no process is found by port 1".to_owned();
+        let notes = vec![NoteStatus { note: rule.clone(), times: 1 }];
+        let shown = Snapshot { notes, unmatched_rules: vec![rule.clone()], ..Default::default() }.to_string();
+        assert!(shown.starts_with(&format!("! {rule}; no service is protected\n0 service(s), ")), "{shown}");
+        assert_eq!(shown.matches(&rule).count(), 1, "{shown}");
     }
 
     #[test]

@@ -38,15 +38,15 @@ fn example_file_is_valid() {
 /// Each line that is a comment in the example is valid in place of the line that it replaces.
 #[test]
 fn commented_lines_of_the_example_are_valid() {
-    const UNIT: &str = "unit = ";
+    const COMM: &str = "comm = ";
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose threads";
     const HOLMES: [&str; 3] = ["kind = ", "calm_time = ", "reserved_busy = "];
     let variants: [(&[&str], &[&str]); 16] = [
-        (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
-        (&[UNIT], &["port = 6379"]),
-        (&[UNIT], &["comm = "]),
-        (&[UNIT], &["pod = ", "kubernetes = true"]),
+        (&[COMM], &["cgroup = \"/system.slice/redis@*.service\""]),
+        (&[COMM], &["port = 6379"]),
+        (&[COMM], &["unit = "]),
+        (&[COMM], &["pod = ", "kubernetes = true"]),
         (
             &[],
             &[

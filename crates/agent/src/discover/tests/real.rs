@@ -63,7 +63,7 @@ fn service_by_name_is_found_grows_and_is_removed() {
     assert_eq!(look.scan_later().services_gone.len(), 1);
     assert_eq!(
         look.problems()[0],
-        format!("service a: no process is found by comm {name}; it is added when it starts")
+        format!("service a: no process is found by comm {name}; it is added when it starts; try: pgrep -a {name}")
     );
 }
 
