@@ -5,24 +5,20 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use sidelane::cli::{Cli, Verb};
-use sidelane::verbs;
+use clap::{CommandFactory, FromArgMatches};
+use sidelane::cli::{Cli, resolved_options};
+use sidelane::verbs::out::RunOutput;
+use sidelane::verbs::{self, EXIT_OWN_FAILURE};
 use sidelane_diagnostics::machine;
-use sidelane_report::terminal::eprint_fitted;
-
-/// Exit code of an error.
-const EXIT_FAILURE: u8 = 1;
-/// Exit code of an error if 1 has another meaning: batch that ended with 1, or a missed check.
-const EXIT_OWN_FAILURE: u8 = 125;
+use sidelane_report::terminal::{Level, eprint_with_level};
 
 fn main() -> ExitCode {
     machine::begin_steal_measurement();
-    let verb = Cli::parse().verb;
-    let has_own_codes = matches!(verb, Verb::Run(_) | Verb::Compare(_));
-    let failure = if has_own_codes { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
-    verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
-        eprint_fitted(&format!("sidelane: {error:#}"));
-        ExitCode::from(failure)
+    let matches = Cli::command().get_matches();
+    let verb = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).verb;
+    let output = RunOutput::new(resolved_options(&matches));
+    verbs::dispatch(verb, output).map(ExitCode::from).unwrap_or_else(|error| {
+        eprint_with_level(Level::Error, &format!("sidelane: {error:#}"));
+        ExitCode::from(EXIT_OWN_FAILURE)
     })
 }

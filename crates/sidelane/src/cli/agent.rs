@@ -16,7 +16,7 @@ Check the file in this directory:
   sidelane agent check sidelane.toml
 Check another file:
   sidelane agent check /etc/sidelane.toml",
-        after_help = "Exit code: 0 if nothing is wrong with the file, else 2."
+        after_help = "Exit code: 0 if nothing is wrong with the file, else 1."
     )]
     Check {
         /// The file
@@ -29,7 +29,7 @@ Show what sidelane.toml means on this machine:
   sidelane agent show
 Show it as JSON, for another file:
   sidelane agent show --config /etc/sidelane.toml --json show.json",
-        after_help = "Exit code: 0 if the agent would start here, 1 if it would not, 2 if the file is wrong."
+        after_help = "Exit code: 0 if the agent would start here, 1 if it would not, 125 if the file is wrong."
     )]
     Show(ShowArgs),
     /// Print a file that has every key, with comments
@@ -69,7 +69,7 @@ See what the agent would do with sidelane.toml:
   sidelane agent --dry-run
 Start the agent:
   sidelane agent --config /etc/sidelane.toml",
-    after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong."
+    after_help = "Exit code: 0 after SIGTERM or SIGINT, 125 if the agent cannot start or go on."
 )]
 pub struct AgentArgs {
     /// Other verbs for the file

@@ -37,6 +37,14 @@ pub struct JsonFile {
     pub file: Option<PathBuf>,
 }
 
+/// Directory of a run, which `sidelane report` compares with others.
+#[derive(Debug, Default, Args)]
+pub struct RunDirectory {
+    /// Keep the run in this new directory: options, machine, result and decisions; sidelane report compares such runs
+    #[arg(id = "out", long = "out", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
 /// Files of a result.
 #[derive(Debug, Default, Args)]
 pub struct ResultFiles {
@@ -90,10 +98,10 @@ pub struct TableArgs {
     pub detail: DetailArgs,
 }
 
-/// Parses a share in percent, with or without a `%` sign at its end.
+/// Parses a share in percent, with a `%` sign at its end: values have units, as in the agent's file.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().ok();
+    let percent = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
     percent
         .filter(|percent| (0.0..=100.0).contains(percent))
-        .ok_or_else(|| "it is no percentage; write a number from 0 to 100, as in 5%".to_owned())
+        .ok_or_else(|| "it is no percentage; write a number from 0 to 100 and %, as in 5%".to_owned())
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::ResultFiles;
+use super::common::{ResultFiles, RunDirectory};
 use super::run::LendArgs;
 use sidelane_compare::{CompareOptions, WorkCounter};
 use sidelane_lanes::batch::BatchClass;
@@ -31,7 +31,7 @@ started anew for each run; it gets no input, and its output is thrown away. Ther
 --rounds they take two minutes at most.
 
 Exit code: 0 if it is worth it. 1 if it is not. 2 for wrong arguments. 3 if that is undecided: the first line says \
-why, and what would decide it. 125 if sidelane refuses or fails."
+why, and what would decide it. 125 if sidelane refuses or fails. 130 after Ctrl-C."
 )]
 pub struct CompareArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
@@ -70,6 +70,9 @@ pub struct CompareArgs {
     /// Files of the results
     #[command(flatten)]
     pub files: ResultFiles,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// The batch command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

@@ -2,15 +2,18 @@
 
 use clap::Args;
 
-use super::common::{JsonFile, TableArgs};
+use super::common::{JsonFile, RunDirectory, TableArgs};
 
 /// Arguments of `sidelane doctor`.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(
+    before_help = "\
 Check this machine, in half a minute:
   sidelane doctor
-Check it in 8 s:
-  sidelane doctor --quick")]
+Check it in 8 s, and show every finding:
+  sidelane doctor --quick -v",
+    after_help = "Exit code: 0 if `sidelane run` would work here, 1 if not."
+)]
 pub struct DoctorArgs {
     /// Measure fewer rounds: ends within 8 s
     #[arg(long)]
@@ -18,9 +21,15 @@ pub struct DoctorArgs {
     /// The lane pair to try [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
+    /// Show all findings, and how fast batch leaves a lane by each gate
+    #[arg(short, long)]
+    pub verbose: bool,
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
 }
 
 /// Arguments of `sidelane calibrate`.
@@ -31,7 +40,7 @@ Find a metric and a threshold for this processor:
   sidelane calibrate --quick
 Try a formula of your own:
   sidelane calibrate --events 'page-faults / task-clock'",
-    after_help = "Exit code: 0 if a metric and a threshold were found, 1 if not."
+    after_help = "Exit code: 0 if a metric and a threshold were found, 1 if not, 125 if nothing could be measured."
 )]
 pub struct CalibrateArgs {
     /// Measure fewer and shorter steps
@@ -46,6 +55,9 @@ pub struct CalibrateArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// The tables
     #[command(flatten)]
     pub table: TableArgs,

@@ -9,8 +9,13 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 use sidelane_policy::hurryup::{Config, Mapping, Options};
 
-use super::common::{JsonFile, parse_percent};
+use super::common::{JsonFile, RunDirectory};
 use sidelane_hurry::{SourceOption, policy_config};
+
+fn parse_percentile(text: &str) -> Result<f64, String> {
+    let percentile = text.parse::<f64>().ok().filter(|percentile| (0.0..=100.0).contains(percentile));
+    percentile.ok_or_else(|| "it is no percentile; write a number from 0 to 100, as in 99".to_owned())
+}
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]
@@ -52,7 +57,7 @@ pub struct HurryArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub threshold: Option<Duration>,
     /// Percentile of latency that a learnt threshold keeps low
-    #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = parse_percent, conflicts_with = "threshold")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 90.0, value_parser = parse_percentile, conflicts_with = "threshold")]
     pub percentile: f64,
     /// Look for long requests at this interval, as the paper does with 25ms [default: whenever a request is due]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
@@ -73,6 +78,9 @@ pub struct HurryArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
 }
 
 /// Mapping of threads to cores.

@@ -8,7 +8,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{JsonFile, ResultFiles, TableArgs, parse_percent};
+use super::common::{JsonFile, ResultFiles, RunDirectory, TableArgs, parse_percent};
 use sidelane_channels::signal::Signal;
 use sidelane_observe::period::Period;
 use sidelane_trace::slow_threshold::SlowThreshold;
@@ -39,6 +39,9 @@ pub struct RequestsArgs {
     /// The table
     #[command(flatten)]
     pub table: TableArgs,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// Write every request to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -116,7 +119,7 @@ pub struct ObserveArgs {
     #[arg(long, value_name = "CPU")]
     pub observer_cpu: Option<u32>,
     /// How much the two clock readings of a sample may differ, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = parse_percent)]
     pub tolerance: f64,
     /// Write every sample to this file, for sidelane report
     #[arg(long, value_name = "FILE")]
@@ -124,6 +127,9 @@ pub struct ObserveArgs {
     /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// The command to observe
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
@@ -131,14 +137,28 @@ pub struct ObserveArgs {
 
 /// Arguments of `sidelane report`.
 #[derive(Debug, Args)]
-#[command(before_help = "\
+#[command(
+    before_help = "\
+Compare runs that --out has kept, and open the page:
+  sidelane report before-1 before-2 after-1 after-2 --open
 Show a trace again, with another limit:
-  sidelane report trace.log --slo 10ms
-Show a part of an observation, as a page:
-  sidelane report observation.log --from 2s --to 3s --open")]
+  sidelane report trace.log --slo 10ms",
+    after_help = "\
+More examples:
+  sidelane report after-1 after-2 --against before-1 before-2
+  sidelane report observation.log --from 2s --to 3s --open
+
+Runs with the same options on the same machine are rounds of one variant, and the variant that is named first is the \
+baseline. If the service itself was changed, its options are the same: name the baseline with --against. Six runs of \
+each variant, taken in turns, give 95 % intervals."
+)]
 pub struct ReportArgs {
-    /// The log
-    pub log: PathBuf,
+    /// Directories of runs, or one log
+    #[arg(value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+    /// Runs that are the baseline of all others, whatever their options
+    #[arg(long, value_name = "DIR", num_args = 1..)]
+    pub against: Vec<PathBuf>,
     /// Leave out what came before this time, counted from the first sample or the begin of the trace
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
     pub from: Duration,

@@ -3,12 +3,15 @@
 mod agent;
 mod common;
 mod compare;
+mod completions;
 mod doctor;
 mod hurry;
 mod look;
 mod proxy;
+mod resolved;
 mod run;
 mod sim;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -16,14 +19,17 @@ use std::ffi::OsString;
 use clap::{Parser, Subcommand};
 
 pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
-pub use common::{EXIT_CODES, JsonFile, ResultFiles, RoundArgs, TableArgs};
+pub use common::{EXIT_CODES, JsonFile, ResultFiles, RoundArgs, RunDirectory, TableArgs};
 pub use compare::CompareArgs;
+pub use completions::{CompletionsArgs, Shell};
 pub use doctor::{CalibrateArgs, DoctorArgs};
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
+pub use resolved::resolved_options;
 pub use run::{RunArgs, WhenBlocked};
 pub use sim::SimArgs;
+pub use top::TopArgs;
 pub use trace::TraceArgs;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
@@ -59,7 +65,7 @@ pub enum Verb {
     Observe(ObserveArgs),
     /// Find out why a service's requests are slow, request by request, and what to do about it
     Trace(TraceArgs),
-    /// Show an observation or a trace again, from the log of `sidelane observe` or `sidelane trace`
+    /// Compare runs that --out has kept, or show an observation or a trace again from its log
     Report(ReportArgs),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
@@ -71,6 +77,10 @@ pub enum Verb {
     Agent(AgentArgs),
     /// Show what runs where and why, from the running agent
     Status(StatusArgs),
+    /// Print the completions for a shell
+    Completions(CompletionsArgs),
+    /// Watch lanes, services and batch live, from the running agent or a run
+    Top(TopArgs),
     /// Verbs that Sidelane itself starts
     #[command(flatten)]
     Internal(Internal),

@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use sidelane_host::units::parse_time;
 use sidelane_proxy::config::Limits;
 
-use super::common::{JsonFile, parse_percent};
+use super::common::{JsonFile, RunDirectory, parse_percent};
 use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
@@ -64,7 +64,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "HOW", default_value = "set", value_parser = choice_parser(FORWARDED))]
     pub forwarded: String,
     /// Limit of hedges in the long run, in percent of the requests
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = parse_percent)]
     pub budget: f64,
     /// Limit of hedges at once
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
@@ -114,6 +114,9 @@ pub struct ProxyArgs {
     /// The summary
     #[command(flatten)]
     pub json: JsonFile,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
 }
 
 fn choice_parser<T: Copy, const N: usize>(choices: [(&'static str, T); N]) -> PossibleValuesParser {

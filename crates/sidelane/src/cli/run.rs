@@ -9,7 +9,7 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
-use super::common::{JsonFile, parse_percent};
+use super::common::{JsonFile, RunDirectory, parse_percent};
 use sidelane_diagnostics::audit::AuditLevel;
 use sidelane_lanes::adopt::{AdoptError, Adoptee};
 use sidelane_lanes::gate::GateChoice;
@@ -61,15 +61,18 @@ pub struct RunArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// Write decisions and their reasons to this file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
     /// Which decisions the audit log contains
     #[arg(long, value_name = "LEVEL", value_enum, default_value_t, requires = "audit")]
     pub audit_level: AuditLevel,
-    /// Print a line of progress at this interval, as in 10s
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub status: Option<Duration>,
+    /// Print a line of progress at this interval
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub status: Duration,
     /// Print errors alone
     #[arg(long, short, conflicts_with = "status")]
     pub quiet: bool,

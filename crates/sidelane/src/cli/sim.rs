@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::common::ResultFiles;
+use super::common::{ResultFiles, RunDirectory};
 
 /// Arguments of `sidelane sim`.
 #[derive(Debug, Args)]
@@ -30,6 +30,9 @@ pub struct SimArgs {
     /// Files of the results
     #[command(flatten)]
     pub files: ResultFiles,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
     /// Open the page in the browser at the end
     #[arg(long)]
     pub open: bool,

@@ -7,6 +7,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
+use super::common::RunDirectory;
 use super::look::Outputs;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
@@ -45,7 +46,7 @@ pub struct TraceArgs {
     pub light: bool,
     /// Keep the last seconds in memory, and write them into this directory when the objective breaks [default: .]
     #[arg(long, value_name = "DIR", num_args = 0..=1, default_missing_value = ".",
-          conflicts_with_all = ["log", "json", "page", "perfetto", "open"])]
+          conflicts_with_all = ["log", "json", "page", "perfetto", "open", "out"])]
     pub record: Option<PathBuf>,
     /// Write every record to this file, for sidelane report
     #[arg(long, value_name = "FILE")]
@@ -53,4 +54,7 @@ pub struct TraceArgs {
     /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,
+    /// The directory of the run
+    #[command(flatten)]
+    pub out: RunDirectory,
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
+use super::out::RunOutput;
 use super::show::{FirstError, check_json_writable};
 use crate::cli::HurryArgs;
 use sidelane_host::cores::Cores;
@@ -14,16 +15,17 @@ use sidelane_hurry::CoreSizes;
 use sidelane_report::check_directory_exists;
 use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
-pub(super) fn run_hurry(args: HurryArgs) -> Result<u8> {
+pub(super) fn run_hurry(args: HurryArgs, output: &RunOutput) -> Result<u8> {
     check_json_writable(&args.json)?;
     args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
     let (sizes, little_speed_milli) = core_sizes(&args)?;
+    output.begin(&args.out)?;
     let settings = hurry::Settings {
         config: args.config(little_speed_milli),
         service: args.service,
         sizes,
         source: args.stats.unwrap_or_default(),
-        log: args.log,
+        log: output.audit_log(args.log),
     };
     let until = Shutdown::on_posix_signals()?;
     let mut is_told = false;
@@ -33,7 +35,9 @@ pub(super) fn run_hurry(args: HurryArgs) -> Result<u8> {
         }
     })?;
     let mut failed = FirstError::default();
-    failed.keep_error(args.json.file.map_or(Ok(()), |path| summary.to_result().write_json(&path)));
+    let result = summary.to_result();
+    failed.keep_error(args.json.file.map_or(Ok(()), |path| result.write_json(&path)));
+    failed.keep_error(output.keep(&result));
     failed.keep_error(print_fitted(&summary.to_string()));
     failed.into_result(0)
 }

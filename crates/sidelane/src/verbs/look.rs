@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 
+use super::out::{RunOutput, report_runs};
 use super::show::{
     FirstError, check_csv_writable, check_json_writable, check_outputs_writable, style, write_and_open_page, write_json,
 };
@@ -23,14 +24,16 @@ use sidelane_rollback::own_threads;
 use sidelane_rollback::own_threads::run_bulk_work;
 use sidelane_trace::log::is_trace_log;
 
-pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
+pub(super) fn watch_requests(args: RequestsArgs, output: &RunOutput) -> Result<u8> {
     check_json_writable(&args.json)?;
     check_csv_writable(&args.table)?;
+    output.begin(&args.out)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     let (result, style) = (summary.to_result(), style(&args.table));
     let mut failed = FirstError::default();
     failed.keep_error(args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     failed.keep_error(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(output.keep(&result));
     failed.keep_error(print_fitted(&summary.text(style.detail)));
     if style.detail == Detail::All {
         failed.keep_error(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
@@ -58,11 +61,12 @@ fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> R
     Ok(0)
 }
 
-pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
+pub(super) fn observe(args: ObserveArgs, output: &RunOutput) -> Result<u8> {
     check_outputs_writable(&args.outputs)?;
     if let Some(target) = &args.list {
         return list_signals(target, args.filter.as_deref(), args.outputs.files.json.file.as_deref());
     }
+    output.begin(&args.out)?;
     let observation = session::run(&ObserveOptions {
         target: args.service,
         command: args.command,
@@ -76,18 +80,27 @@ pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
         log: args.log,
         live: true,
     })?;
-    run_bulk_work(|| write_observation(&observation, args.outputs))
+    run_bulk_work(|| write_observation(&observation, args.outputs, output))
 }
 
-pub(super) fn run_report(args: ReportArgs) -> Result<u8> {
+pub(super) fn run_report(mut args: ReportArgs, output: &RunOutput) -> Result<u8> {
     check_outputs_writable(&args.outputs)?;
-    if is_trace_log(&args.log) {
-        return report_trace(args);
+    if args.paths[0].is_dir() || !args.against.is_empty() {
+        return report_runs(args);
+    }
+    let log = args.paths.remove(0);
+    ensure!(
+        args.paths.is_empty(),
+        "cannot compare {}: it is no directory of a run; name directories that --out has written, or one log",
+        log.display()
+    );
+    if is_trace_log(&log) {
+        return report_trace(&log, args, output);
     }
     ensure!(
         args.slo.is_none(),
         "cannot use --slo with {}: it is not a log of `sidelane trace`; leave --slo out",
-        args.log.display()
+        log.display()
     );
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),
@@ -95,14 +108,15 @@ pub(super) fn run_report(args: ReportArgs) -> Result<u8> {
         tolerance: args.tolerance.map(|percent| percent / 100.0),
         turns: args.outputs.perfetto.is_some(),
     };
-    write_observation(&replay(&args.log, &options)?, args.outputs)
+    write_observation(&replay(&log, &options)?, args.outputs, output)
 }
 
 /// Writes an observation to the wanted files, and prints it.
-fn write_observation(observation: &Observed, outputs: Outputs) -> Result<u8> {
+fn write_observation(observation: &Observed, outputs: Outputs, output: &RunOutput) -> Result<u8> {
     let result = observation.to_result();
     let mut failed = FirstError::default();
     failed.keep_error(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(output.keep(&result));
     failed.keep_error(outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path)));
     failed.keep_error(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);

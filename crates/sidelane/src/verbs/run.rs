@@ -3,7 +3,8 @@
 use anyhow::Result;
 use clap::CommandFactory;
 
-use super::show::show_tables;
+use super::out::RunOutput;
+use super::show::{FirstError, show_tables};
 use crate::cli::{Cli, CompareArgs, RunArgs, WhenBlocked};
 use sidelane_compare::{COLUMNS, Comparison};
 use sidelane_host::service::Target;
@@ -13,8 +14,10 @@ use sidelane_report::terminal::{eprint_fitted, print_fitted};
 
 /// Exit code of a run that missed its objective, or exceeded the overlap bound that the user set.
 const EXIT_PROMISE_BROKEN: u8 = 99;
+/// Exit code of a comparison that Ctrl-C ended before it was decided, as of a program that SIGINT ended.
+const EXIT_INTERRUPTED: u8 = 130;
 
-pub(super) fn run_batch(args: RunArgs) -> Result<u8> {
+pub(super) fn run_batch(args: RunArgs, output: &RunOutput) -> Result<u8> {
     let lending = args.lend.lending().unwrap_or_else(|error| exit_with_usage(&error.to_string()));
     let asked = RunRequest {
         services: pair_lanes(args.services, args.lanes),
@@ -27,9 +30,12 @@ pub(super) fn run_batch(args: RunArgs) -> Result<u8> {
             None => RequestedBatch::Command(args.command),
         },
     };
+    if !args.dry_run {
+        output.begin(&args.out)?;
+    }
     let run = Run::prepare(RunOptions {
         asked,
-        audit: args.audit.map(|path| (path, args.audit_level)),
+        audit: output.audit_log(args.audit).map(|path| (path, args.audit_level)),
         json: args.json.file.clone(),
         grace: args.grace,
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
@@ -37,6 +43,9 @@ pub(super) fn run_batch(args: RunArgs) -> Result<u8> {
         allow_realtime: args.allow_realtime,
         progress: ProgressOptions { quiet: args.quiet, status_every: args.status },
     })?;
+    if let Some(code) = run.check_command() {
+        return Ok(code);
+    }
     if args.dry_run {
         return print_plan(&run.summary_lines());
     }
@@ -44,23 +53,32 @@ pub(super) fn run_batch(args: RunArgs) -> Result<u8> {
     // A broken promise is an error, so a quiet run prints it too.
     eprint_fitted(&if args.quiet { summary.broken_promises() } else { summary.to_string() });
     // Batch has done its work: its exit code is returned even if the figures cannot be written.
-    let written = args.json.file.map_or(Ok(()), |path| summary.to_result().write_json(&path));
-    if let Err(error) = written {
-        eprint_fitted(&format!("sidelane: {:#}", anyhow::Error::from(error)));
+    let result = summary.to_result();
+    let mut failed = FirstError::default();
+    failed.keep_error(args.json.file.map_or(Ok(()), |path| result.write_json(&path)));
+    failed.keep_error(output.keep(&result));
+    if let Err(error) = failed.into_result(()) {
+        eprint_fitted(&format!("sidelane: {error:#}"));
     }
     let fails =
         args.fail_on_slo && summary.misses_objective() || args.fail_on_overlap.is_some() && summary.breaks_promise();
     Ok(if fails { EXIT_PROMISE_BROKEN } else { exit_code })
 }
 
-pub(super) fn run_compare(mut args: CompareArgs) -> Result<u8> {
-    let (files, dry_run) = (std::mem::take(&mut args.files), args.dry_run);
+pub(super) fn run_compare(mut args: CompareArgs, output: &RunOutput) -> Result<u8> {
+    let (files, out) = (std::mem::take(&mut args.files), std::mem::take(&mut args.out));
+    let dry_run = args.dry_run;
     let options = args.options().unwrap_or_else(|error| exit_with_usage(&error.to_string()));
     let comparison = Comparison::prepare(options, files.paths())?;
     if dry_run {
         return print_plan(&comparison.lines());
     }
-    show_tables(&comparison.run()?, |column| COLUMNS.contains(&column.key.as_str()), &files)
+    output.begin(&out)?;
+    let (result, is_interrupted) = comparison.run()?;
+    let mut failed = FirstError::default();
+    failed.keep_error(output.keep(&result));
+    let verdict = show_tables(&result, |column| COLUMNS.contains(&column.key.as_str()), &files)?;
+    failed.into_result(if is_interrupted { EXIT_INTERRUPTED } else { verdict })
 }
 
 /// Prints the plan of a run.

@@ -71,6 +71,14 @@ pub fn write_json(json: Option<&Path>, value: &impl Serialize) -> Result<()> {
     Ok(write_atomically(path, &serde_json::to_vec_pretty(value)?)?)
 }
 
+/// Writes a result to the wanted files, and prints nothing.
+pub fn write_files(result: &ResultFile, json: &JsonFile, table: &TableArgs) -> Result<()> {
+    let mut failed = FirstError::default();
+    failed.keep_error(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.into_result(())
+}
+
 /// Writes a result as JSON, and prints it as a table.
 pub fn write_json_and_print_table(
     result: &ResultFile,
@@ -79,8 +87,7 @@ pub fn write_json_and_print_table(
     table: &TableArgs,
 ) -> Result<u8> {
     let mut failed = FirstError::default();
-    failed.keep_error(json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
-    failed.keep_error(table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
+    failed.keep_error(write_files(result, json, table));
     failed.keep_error(terminal::print(&table::render(result, columns, style(table))));
     failed.into_result(result.exit_code())
 }

@@ -1,10 +1,12 @@
 //! Implementation of `sidelane trace`, and `report` for its log.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::out::RunOutput;
 use super::show::{FirstError, check_outputs_writable, style, write_and_open_page};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
 use sidelane_host::shutdown::Shutdown;
@@ -21,7 +23,7 @@ use sidelane_trace::terminal::{headline, render_report};
 /// Default length of a trace.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
-pub(super) fn trace(args: TraceArgs) -> Result<u8> {
+pub(super) fn trace(args: TraceArgs, output: &RunOutput) -> Result<u8> {
     check_outputs_writable(&args.outputs)?;
     args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
     let threshold = args.slo.unwrap_or(SlowThreshold::P99);
@@ -39,10 +41,11 @@ pub(super) fn trace(args: TraceArgs) -> Result<u8> {
             args.length,
         );
     }
+    output.begin(&args.out)?;
     let length = args.length.unwrap_or(TRACE_LENGTH);
     let options = TraceOptions { target: args.service, threshold, length, light: args.light, log: args.log };
     let report = run::trace(&options)?;
-    run_bulk_work(|| write_report(&report, args.outputs))
+    run_bulk_work(|| write_report(&report, args.outputs, output))
 }
 
 fn run_flight_recorder(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
@@ -53,25 +56,26 @@ fn run_flight_recorder(options: &FlightOptions, length: Option<Duration>) -> Res
     flight::run(options, length, Shutdown::on_posix_signals()?, Arc::new(tell)).map(|()| 0)
 }
 
-pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
-    let log = args.log.display();
+pub(super) fn report_trace(log: &Path, args: ReportArgs, output: &RunOutput) -> Result<u8> {
     ensure!(
         args.tolerance.is_none(),
-        "cannot use --tolerance with {log}: it is a log of `sidelane trace`; leave --tolerance out"
+        "cannot use --tolerance with {}: it is a log of `sidelane trace`; leave --tolerance out",
+        log.display()
     );
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),
         to_s: args.to.map(|to| to.as_secs_f64()),
         threshold: args.slo,
     };
-    write_report(&replay(&args.log, &options)?, args.outputs)
+    write_report(&replay(log, &options)?, args.outputs, output)
 }
 
 /// Writes a trace to the wanted files, and prints it.
-fn write_report(report: &TraceReport, outputs: Outputs) -> Result<u8> {
+fn write_report(report: &TraceReport, outputs: Outputs, output: &RunOutput) -> Result<u8> {
     let result = report.to_result();
     let mut failed = FirstError::default();
     failed.keep_error(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(output.keep(&result));
     failed.keep_error(outputs.perfetto.as_deref().map_or(Ok(()), |path| report.to_perfetto_trace().write(path)));
     failed.keep_error(outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path)));
     let style = style(&outputs.files.table);
