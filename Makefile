@@ -3,7 +3,8 @@
 
 LAB := target/release/sidelane-lab
 
-.PHONY: demo test test-noise test-clients test-java test-smt test-kernels build dist java check loom fuzz mutants clean deps
+.PHONY: demo test test-noise test-faults test-clients test-java test-smt test-kernels test-deb build dist install deb \
+	tarball java check loom fuzz mutants clean deps packaging-tool
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo:
@@ -20,6 +21,31 @@ build: deps
 dist: deps
 	RUSTFLAGS="-Clink-arg=-Wl,--icf=all" cargo build --profile dist
 
+# What a package has, below DESTDIR.
+DIST := $(or $(CARGO_TARGET_DIR),target)/dist
+PACKAGES := out/packages
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+PREFIX ?= /usr/local
+install: dist packaging-tool
+	packaging/install.sh product $(DIST) "$(DESTDIR)" $(PREFIX)
+
+# Packages of the product and of the laboratory, for Debian 12 and later; the jar is in it after `make java`.
+deb: dist packaging-tool
+	@scripts/deps.sh lab
+	RUSTFLAGS="-Clink-arg=-Wl,--icf=all" cargo build --profile dist -p sidelane-lab -p sidelane-packaging --features sidelane-packaging/lab
+	packaging/package.sh deb $(DIST) $(PACKAGES) $(VERSION)
+
+# The product as an archive to unpack at the root of another distribution: it has usr and etc.
+tarball: dist packaging-tool
+	packaging/package.sh tarball $(DIST) $(PACKAGES) $(VERSION)
+
+packaging-tool:
+	RUSTFLAGS="-Clink-arg=-Wl,--icf=all" cargo build --profile dist -p sidelane-packaging
+
+# Installs, upgrades, removes and purges the package in a bare Debian 12, which debootstrap makes. Needs root.
+test-deb: deb
+	packaging/test-deb.sh $(DIST) $(PACKAGES) $(VERSION)
+
 # Unit, property, model-checking, command-line, Java and (as root) privileged tests. All run even if
 # one fails; the last line counts those that passed, failed and were skipped.
 test:
@@ -33,6 +59,13 @@ test-noise:
 	@scripts/deps.sh test
 	cargo build --workspace
 	@scripts/test-noise.sh $(ARGS)
+
+# Several hundred faults over all verbs: kills, halts, full disks, nonsense. After each one the service and the machine
+# must be as before. Needs root; `make test-faults ARGS='--seed 2 --minutes 5'`.
+test-faults:
+	@scripts/deps.sh test
+	cargo build --workspace
+	@scripts/test-faults.sh $(ARGS)
 
 # Real client libraries of Python, Node, Go and Java, curl and wrk through `sidelane proxy`. Downloads the libraries once.
 test-clients:
