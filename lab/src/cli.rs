@@ -64,10 +64,10 @@ pub struct CacheDir {
 /// Arguments of `sidelane-lab demo`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exit code: 0 if it ran, 125 if nothing could be measured. With --check: 0 if all checks hold, 1 if one is missed, 3 if none \
-is missed but some are undecided.")]
+Exit code: 0 if it ran, 125 if nothing could be measured, 130 after Ctrl-C. With --check: 0 if all checks hold, 1 if one \
+is missed, 3 if none is missed but some are undecided.")]
 pub struct DemoArgs {
-    /// Exit with the verdict of the checks
+    /// Exit with the verdict of the checks, with bounds and a load that do not depend on this machine
     #[arg(long)]
     pub check: bool,
     /// Options that bound the length of the experiment.
@@ -76,9 +76,9 @@ pub struct DemoArgs {
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,
-    /// How busy the load keeps the request lane, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
-    pub load: u8,
+    /// How busy the load keeps the request lane, in percent [default: 50, or 30 on a noisy machine]
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub load: Option<u8>,
     /// The batch job: a kernel, or a real compression
     #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush", "zstd"])]
     pub batch: String,

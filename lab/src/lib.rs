@@ -19,6 +19,7 @@ pub mod cli;
 pub mod demo;
 pub mod experiment;
 mod floor;
+pub mod interrupt;
 pub mod note;
 pub mod programs;
 pub mod results;

@@ -5,26 +5,27 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use sidelane::verbs::EXIT_OWN_FAILURE;
 use sidelane_diagnostics::machine;
 use sidelane_lab::cli::{Cli, Verb};
-use sidelane_lab::{this_run, verbs};
+use sidelane_lab::{interrupt, this_run, verbs};
 use sidelane_report::terminal::eprint_fitted;
-
-/// Exit code of an error for most verbs.
-const EXIT_FAILURE: u8 = 1;
-/// Exit code of an error for verbs whose exit code 1 means that a check was missed.
-const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
     machine::begin_steal_measurement();
     let verb = Cli::parse().verb;
-    let measures = matches!(verb, Verb::Demo(_) | Verb::Bench(_));
-    if measures {
+    if matches!(verb, Verb::Demo(_) | Verb::Bench(_)) {
         this_run::record_run();
     }
-    let failure = if measures { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
-    verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
-        eprint_fitted(&format!("sidelane-lab: {error:#}"));
-        ExitCode::from(failure)
+    verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| match interrupt::exit_code() {
+        // Programs of the measurement got Ctrl-C too, so any error may be its result.
+        Some(code) => {
+            eprint_fitted("sidelane-lab: ended early; all changes are undone");
+            ExitCode::from(code)
+        }
+        None => {
+            eprint_fitted(&format!("sidelane-lab: {error:#}"));
+            ExitCode::from(EXIT_OWN_FAILURE)
+        }
     })
 }

@@ -7,12 +7,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
+use crate::interrupt;
+
 const NAME: &str = "sidelane-lab";
 const SIDELANE: &str = "sidelane";
+/// Interval of checks whether a program has ended. It prints less than a pipe holds.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// Returns the path of the program `name`: beside this binary, or on the PATH.
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -69,7 +75,16 @@ impl LabBinary {
     /// Runs a command of the lab and waits for its end.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<()> {
         let mut command = self.command(args);
-        let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        while child.try_wait()?.is_none() {
+            if let Err(interrupted) = interrupt::check() {
+                child.kill().and_then(|()| child.wait())?;
+                return Err(interrupted);
+            }
+            thread::sleep(CHECK_EVERY);
+        }
+        let output = child.wait_with_output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{command:?} failed ({}): {}", output.status, said.trim());
         Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use sidelane::verbs::run_internal;
 use sidelane::verbs::show::{
-    check_csv_writable, check_files_writable, check_json_writable, show_tables, write_json_and_print_table,
+    check_csv_writable, check_files_writable, check_json_writable, show_tables, write_files, write_json_and_print_table,
 };
 use sidelane_report::{Column, ResultFile, terminal};
 use sidelane_stats::rounds::RoundOptions;
@@ -22,6 +22,7 @@ use crate::cli::{
     SiblingArgs, TailArgs, Verb,
 };
 use crate::demo::{self, DemoOptions};
+use crate::interrupt;
 use crate::results;
 
 /// Carries out a verb. Returns the exit code.
@@ -61,14 +62,26 @@ fn run_demo(args: DemoArgs) -> Result<u8> {
         round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,
-        load: f64::from(args.load) / 100.0,
+        load: args.load.map(|percent| f64::from(percent) / 100.0),
+        judges: args.check,
         batch: args.batch,
         out: args.out,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     };
+    interrupt::catch_signals();
     let result = demo::run(&options)?;
-    let verdict = write_json_and_print_table(&result, &demo::COLUMNS.map(Column::from_key), &args.json, &args.table)?;
-    terminal::print(&format!("\nresults: {0}/result.json, page: {0}/index.html\n", options.out.display()))?;
+    if !args.table.detail.quiet {
+        terminal::print(&demo::first_screen(&result, &options, terminal::should_use_color()))?;
+    }
+    // The screen says all that a user needs; a judge, or a user who asks, gets the tables and checks, too.
+    let has_tables = args.check || args.table.detail.verbose || args.table.detail.quiet;
+    let verdict = match has_tables {
+        true => write_json_and_print_table(&result, &demo::COLUMNS.map(Column::from_key), &args.json, &args.table)?,
+        false => {
+            write_files(&result, &args.json, &args.table)?;
+            0
+        }
+    };
     // Exits with 0 without `--check`: a missed bound on a noisy machine is a finding of the demo, not a failure.
     Ok(if args.check { verdict } else { 0 })
 }

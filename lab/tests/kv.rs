@@ -113,6 +113,6 @@ fn mixes_are_answered_by_every_store() {
 
 #[test]
 fn folder_that_cannot_be_made_is_an_error() {
-    let said = run_failing(lab_command(&["kv", "rocksdb", "--dir", "/proc/none", "--port", "0"]), 1);
+    let said = run_failing(lab_command(&["kv", "rocksdb", "--dir", "/proc/none", "--port", "0"]), 125);
     assert!(said.contains("/proc/none"), "{said}");
 }

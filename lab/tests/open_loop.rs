@@ -85,7 +85,7 @@ fn a_service_that_closes_midway_is_reported() {
         read_request(&mut stream);
     });
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load_command(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 125);
     assert!(message.contains(&target) && message.contains("closed"), "{message}");
 }
 
@@ -97,7 +97,7 @@ fn a_wrong_reply_is_reported() {
         read_request(&mut stream);
     });
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load_command(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 125);
     assert!(message.contains("not an HTTP reply") && message.contains("SSH"), "{message}");
 }
 
@@ -107,7 +107,7 @@ fn missing_service_is_reported() {
     let target = listener.local_addr().unwrap().to_string();
     drop(listener);
     let folder = tempfile::tempdir().unwrap();
-    let message = run_failing(load_command(&target, folder.path()), 1);
+    let message = run_failing(load_command(&target, folder.path()), 125);
     assert!(message.contains("is the service running"), "{message}");
 }
 

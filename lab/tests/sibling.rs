@@ -179,7 +179,7 @@ fn invalid_lanes_and_slowdowns_are_refused() {
     run_failing(lab_command(&["sibling", "--lanes", "0"]), USAGE);
     let usage = run_failing(lab_command(&["sibling", "--lanes", "0:1", "--slowdown", "batch:batch=2"]), USAGE);
     assert!(usage.contains("service:batch"), "{usage}");
-    let same = run_failing(lab_command(&["sibling", "--lanes", "0:0"]), 1);
+    let same = run_failing(lab_command(&["sibling", "--lanes", "0:0"]), 125);
     assert!(same.contains("two lanes"), "{same}");
     let gone = run_failing(
         lab_command(&[
@@ -195,7 +195,7 @@ fn invalid_lanes_and_slowdowns_are_refused() {
             "--sibling",
             "1:9999",
         ]),
-        1,
+        125,
     );
     assert!(gone.contains("no emulated sibling"), "{gone}");
 }

@@ -151,7 +151,7 @@ fn invalid_cpu_and_speed_are_refused() {
     run_failing(lab_command(&["slow-cpu", "--speed", "0.4"]), USAGE);
     let Some(_turn) = reserve_test_lanes() else { return };
     for more in [&[][..], &["--no-steal"]] {
-        let said = run_failing(lab_command(&[&["slow-cpu", "--cpu", "900", "--speed", "0.4"], more].concat()), 1);
+        let said = run_failing(lab_command(&[&["slow-cpu", "--cpu", "900", "--speed", "0.4"], more].concat()), 125);
         assert!(said.contains("CPU 900"), "{said}");
     }
 }

@@ -22,7 +22,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_lanes::batch::BatchClass;
-use sidelane_lanes::gate::Gate;
+use sidelane_lanes::gate::{Gate, GateReason};
 use sidelane_lanes::holder::KeeperCounts;
 use sidelane_lanes::placement::Placement;
 use sidelane_lanes::session::{Session, SessionOptions};
@@ -314,6 +314,8 @@ impl Bench<'_> {
                 ..Lending::default()
             }),
             gate: Gate::Holder,
+            gate_reason: GateReason::Asked,
+            max_overlap_ppm: None,
             audit: None,
             max_slowdown: None,
             quiet: false,

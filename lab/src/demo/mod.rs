@@ -7,6 +7,8 @@
 //! every round: a median of pairs becomes more exact with each pair. Rounds go on until every check is decided, up to a
 //! limit.
 
+mod adaptation;
+mod screen;
 mod settings;
 mod verdict;
 
@@ -24,6 +26,7 @@ use crate::experiment::run::{Figures, RunSpec};
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::SlowdownMechanism;
 use crate::experiment::{batch, run, search};
+use adaptation::Adaptation;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, html};
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
@@ -35,8 +38,10 @@ pub struct DemoOptions {
     pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
-    /// Share of the request lane that the load keeps busy.
-    pub load: f64,
+    /// Share of the request lane that the load keeps busy; `None`: as this machine allows.
+    pub load: Option<f64>,
+    /// Whether the checks judge, by bounds that do not depend on the machine's noise.
+    pub judges: bool,
     /// Emulation of the sibling from `--sibling`, if given.
     pub sibling: Option<SlowdownMechanism>,
     /// Name of the lab's batch kernel: loop, matrix, flush or zstd.
@@ -73,9 +78,9 @@ struct DemoPlan {
 impl DemoPlan {
     fn from_options(round_options: RoundOptions) -> Self {
         let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
-        let (run_ms, batch_alone_ms) = if round_options.quick { (1_500, 300) } else { (4_000, 500) };
+        let (run_ms, batch_alone_ms) = if round_options.quick { (1_200, 300) } else { (4_000, 500) };
         Self {
-            limit: round_options.limit(limit(6, 9, 75), limit(10, 40, 600)),
+            limit: round_options.limit(limit(6, 9, 60), limit(10, 40, 600)),
             run: Duration::from_millis(run_ms),
             warm_up: Duration::from_millis(500),
             batch_alone: Duration::from_millis(batch_alone_ms),
@@ -92,7 +97,7 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let pace = DemoPlan::from_options(options.round_options);
+    let mut pace = DemoPlan::from_options(options.round_options);
     eprint_fitted("sidelane: building the search index, if it is not there yet");
     let fixture = search::start_search_service(
         ExperimentCpus::choose(options.lanes.as_deref())?,
@@ -100,23 +105,31 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
         &options.cache,
     )?;
     let lanes = fixture.placement()?.lanes;
+    let adaptation =
+        if options.judges { Adaptation::fixed(options) } else { adaptation::adapt(options, &fixture, pace)? };
+    adaptation.sentence().iter().for_each(|sentence| eprint_fitted(&format!("sidelane: demo: {sentence}")));
+    pace.run = pace.run.mul_f64(adaptation.longer);
     let mut runs = Vec::new();
-    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| measure_round(options, &fixture, pace, turn, runs);
-    let rounds = run_until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
-    let result = verdict::build_result(options, &fixture, pace, (&runs, rounds), &lanes);
+    let subject = Subject { options, fixture: &fixture, plan: pace, adaptation };
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| measure_round(&subject, turn, runs);
+    let checks = |runs: &Vec<Run>| verdict::checks(runs, &lanes, adaptation.p99_bound());
+    let rounds = run_until_decided("demo", pace.limit, &mut runs, round, checks)?;
+    let result = verdict::build_result(&subject, (&runs, rounds), &lanes);
     write_result_files(options, &result)?;
     Ok(result)
 }
 
-fn measure_round(
-    options: &DemoOptions,
-    fixture: &Fixture,
+/// Subject of all rounds.
+struct Subject<'demo> {
+    options: &'demo DemoOptions,
+    fixture: &'demo Fixture,
     plan: DemoPlan,
-    turn: Turn<'_>,
-    runs: &mut Vec<Run>,
-) -> Result<()> {
+    adaptation: Adaptation,
+}
+
+fn measure_round(subject: &Subject<'_>, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
     turn.bar.set_message("batch alone");
-    let task = run_spec(options, fixture, plan, turn.round)?;
+    let task = run_spec(subject, turn.round)?;
     for setting in settings::settings_of_round(turn.round) {
         turn.bar.set_message(setting.title);
         runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
@@ -125,15 +138,9 @@ fn measure_round(
 }
 
 /// Returns the specification of a run that all settings of a round share: the same requests at the same times.
-fn run_spec<'fixture>(
-    options: &'fixture DemoOptions,
-    fixture: &'fixture Fixture,
-    plan: DemoPlan,
-    round: u64,
-) -> Result<RunSpec<'fixture>> {
-    let rate_per_s = fixture.rate_per_s(options.load);
-    let rhythm =
-        LoadPattern { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed: round + 1, shape: Shape::Steady };
+fn run_spec<'demo>(subject: &Subject<'demo>, round: u64) -> Result<RunSpec<'demo>> {
+    let Subject { options, fixture, plan, adaptation } = *subject;
+    let rhythm = load_pattern(fixture, plan, adaptation.load, round + 1);
     let batch_alone_per_s = batch::measure_batch_alone_per_s(fixture, &options.batch, plan.batch_alone, round)?;
     Ok(RunSpec {
         fixture,
@@ -143,6 +150,16 @@ fn run_spec<'fixture>(
         draw: round == 0,
         experience: LearningOptions::default(),
     })
+}
+
+fn load_pattern(fixture: &Fixture, plan: DemoPlan, load: f64, seed: u64) -> LoadPattern {
+    let rate_per_s = fixture.rate_per_s(load);
+    LoadPattern { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, shape: Shape::Steady }
+}
+
+/// Returns the first screen: what was done, three numbers, two pictures, and the page's address.
+pub fn first_screen(result: &ResultFile, options: &DemoOptions, color: bool) -> String {
+    screen::render(result, &options.out.join("index.html").display().to_string(), color)
 }
 
 fn write_result_files(options: &DemoOptions, result: &ResultFile) -> Result<()> {

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::fixture::Fixture;
 use super::sibling::EmulatedSibling;
+use crate::interrupt;
 use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_rollback::own_threads::keep_off_cpus;
 
@@ -45,6 +46,7 @@ pub(super) fn wait_for_work(counter: &Path) -> Result<()> {
     const TIMEOUT: Duration = Duration::from_secs(5);
     let began = Instant::now();
     while units_done(counter) == 0 {
+        interrupt::check()?;
         ensure!(began.elapsed() < TIMEOUT, "the batch job did no work for 5 s: is something else busy on its lane?");
         // Sleeps instead of spinning, since batch has the lowest priority on the CPU of this thread.
         thread::sleep(Duration::from_millis(1));

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
 use super::fixture::Fixture;
+use crate::interrupt;
 use sidelane_report::Percentile;
 
 /// Arrival pattern of the requests.
@@ -125,6 +126,7 @@ impl RunningClient {
 
     /// Waits for the client's end, at most for `timeout`. Returns whether it has ended.
     pub fn wait_for_exit(&self, timeout: Duration) -> Result<bool> {
+        interrupt::check()?;
         let timeout = Timespec::try_from(timeout).context("a timeout too long")?;
         let mut ended = [PollFd::new(&self.ended, PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| poll(&mut ended, Some(&timeout)))? > 0)

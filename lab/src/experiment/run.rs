@@ -13,7 +13,7 @@ use super::load::{Latencies, LoadPattern, RunningClient};
 use super::setting::{BatchMode, Setting};
 use super::timeline;
 use sidelane_diagnostics::note::Note;
-use sidelane_lanes::gate::Gate;
+use sidelane_lanes::gate::{Gate, GateReason};
 use sidelane_lanes::lending_limits::LearnedLimits;
 use sidelane_lanes::session::{Session, SessionOptions};
 use sidelane_report::{Percentile, Timeline};
@@ -120,6 +120,8 @@ fn run_beside(task: RunSpec<'_>, setting: &Setting, mode: BatchMode) -> Result<F
         class: mode.class,
         hold: mode.hold,
         gate: Gate::Holder,
+        gate_reason: GateReason::Asked,
+        max_overlap_ppm: None,
         audit: None,
         max_slowdown: None,
         quiet: false,
