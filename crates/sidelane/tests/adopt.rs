@@ -174,6 +174,69 @@ fn check_job_restored_after_signal(job: &Job, configure_run: impl Fn(Run) -> Run
     last
 }
 
+/// Checks that a job without a group gets its settings back after a fault of its run and of the run's guardian.
+#[track_caller]
+fn check_job_restored_after_fault(fault: impl Fn(&mut Running, u32)) {
+    let Some(_turn) = lock_lanes() else { return };
+    let job = Job::start_without_cgroup();
+    let before = SettingsBefore::from_job(&job);
+    let service = Service::start_bursty();
+    let mut run = start_and_wait_for_hold(run_adopting(&job, &service.target()), &job);
+    let guardian = run.wait_for_guardian_other_than(None);
+    fault(&mut run, guardian);
+    before.wait_until_restored(&job);
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn run_that_can_open_no_file_gives_batch_back() {
+    check_job_restored_after_fault(|run, _| {
+        process::forbid_open_files(run.pid());
+        run.signal(libc::SIGTERM);
+        wait_until("the run had ended", || run.has_ended());
+    });
+}
+
+#[test]
+fn guardian_that_can_open_no_file_gives_batch_back() {
+    check_job_restored_after_fault(|run, guardian| {
+        process::forbid_open_files(guardian);
+        run.kill();
+    });
+}
+
+#[test]
+fn run_without_files_and_guardian_gives_batch_back() {
+    check_job_restored_after_fault(|run, guardian| {
+        process::forbid_open_files(run.pid());
+        kill(guardian);
+        wait_until("the run had ended, as it cannot start a guardian", || run.has_ended());
+    });
+}
+
+/// A holder's thread of the killed run needs the lane to end; batch of a higher real-time class would not let it.
+#[test]
+fn realtime_batch_is_given_back_when_the_killed_run_is_gone() {
+    let Some(_turn) = lock_lanes() else { return };
+    let before = Footprint::capture();
+    let mut command = Command::new("chrt");
+    let command = process::kill_with_test(&mut command).args(["--fifo", "20", "taskset", "-c", BATCH_LANE]);
+    let mut batch = command.args(["sh", "-c", SPIN]).stdin(Stdio::null()).spawn().expect("chrt starts");
+    let class = || process::class_priority_and_nice(batch.id())[..2].to_vec();
+    let fifo = vec![Some("1".to_owned()), Some("20".to_owned())];
+    wait_until("batch was in its class", || class() == fifo && process::command_line(batch.id())[0] == "sh");
+    let service = Service::start_bursty();
+    let adopt = ["--adopt".to_owned(), format!("pid:{}", batch.id())];
+    let mut run = Run::beside_service(service.target()).with_more_arguments(&adopt).start_without_batch();
+    run.wait_until("batch was in its lane", |_| is_held_on_lane(batch.id(), BATCH_LANE));
+    run.wait_until_lane_is_held();
+    run.kill();
+    wait_until("batch had its class back", || class() == fifo);
+    let _ = batch.kill().and_then(|()| batch.wait());
+    before.wait_until_restored();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
 #[test]
 fn v2_group_is_restored_when_a_signal_ends_the_run() {
     let Some(_turn) = lock_lanes() else { return };

@@ -44,7 +44,7 @@ fn calibration_without_counters_reports_latencies_only() {
 fn invalid_formula_is_refused_before_any_measurement() {
     let Some(_turn) = lock_lanes() else { return };
     let ended = calibrate(&["--events", "reticulations / page-faults"]);
-    assert_eq!(ended.status.code(), Some(1));
+    assert_eq!(ended.status.code(), Some(125));
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(said.contains("`reticulations` is not an event that is known here"), "{said}");
 }

@@ -19,6 +19,7 @@ use sidelane_lab::programs::LabBinary;
 use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
+const INTERRUPTED: i32 = 130;
 const FAILURE: i32 = 125;
 /// Options for the shortest possible run: tests do not check its measurements.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
@@ -122,7 +123,7 @@ fn ctrl_c_leaves_nothing_behind_and_reports_the_rounds_so_far() {
     let mut run = compare(&server_target(&server)).start(&BATCH);
     run.wait_until("batch ran", |_| !batch_processes().is_empty());
     run.signal(libc::SIGINT);
-    let run = run.wait_for_end().expect_exit_code(UNDECIDED);
+    let run = run.wait_for_end().expect_exit_code(INTERRUPTED);
     assert!(run.stdout.starts_with("Undecided: it was ended after 0 rounds, and 6 are needed"), "{run}");
     before.wait_until_restored();
     assert_eq!(process::allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE));
@@ -237,5 +238,5 @@ fn ctrl_z_also_stops_batch_until_the_run_continues() {
     run.signal(libc::SIGCONT);
     wait_until("batch went on", || process::cpu_ticks(batch) > frozen_at_ticks);
     run.signal(libc::SIGINT);
-    run.wait_for_end().expect_exit_code(UNDECIDED);
+    run.wait_for_end().expect_exit_code(INTERRUPTED);
 }

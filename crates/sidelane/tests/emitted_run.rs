@@ -231,6 +231,21 @@ fn batch_continues_if_the_service_ends_during_a_request() {
     assert!(run.stdout.contains("went on"), "{run}");
 }
 
+/// Without a budget the kernel program records no turns, so it is unknown which batch ran beside a request.
+#[test]
+fn run_without_a_budget_reads_emitted_requests() {
+    let Some(run) = run_beside_worker(&["4", "8", "2"], &[]) else { return };
+    assert!(!run.stderr.contains("panicked"), "{run}");
+}
+
+#[test]
+fn nonsensical_emitted_requests_end_no_run_without_budget() {
+    let Some((_turn, _dir, service)) = start_emitting_program("emit_nonsense", &[]) else { return };
+    let run = Run::beside_service(service.target()).run_to_end(&["timeout", "3", "sh", "-c", SPIN]);
+    let run = run.expect_exit_code(124);
+    assert!(!run.stderr.contains("panicked"), "{run}");
+}
+
 #[test]
 fn nonsensical_emitted_requests_do_not_harm_batch() {
     let Some((_turn, _dir, service)) = start_emitting_program("emit_nonsense", &[]) else { return };

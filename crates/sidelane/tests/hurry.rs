@@ -247,7 +247,7 @@ fn process_that_already_moves_the_threads_is_named() {
         "sidelane: cannot move threads of process {pid}: another sidelane (process {owner}) moves them already; end \
          that sidelane, or wait for its end\n"
     );
-    assert_eq!((output.status.code(), said), (Some(1), expected));
+    assert_eq!((output.status.code(), said), (Some(EXIT_OWN_FAILURE), expected));
     // A run with --pin-service would move the service's threads, too, so it is refused.
     let run = Run::beside_service(busy.target())
         .with_more_arguments(&["--pin-service"])
@@ -299,10 +299,10 @@ fn wrong_arguments_of_hurry_have_exact_errors() {
     let advice = "cannot use `hurry` for --stats; write pipe: and the path of a named pipe, as in pipe:/run/hurry";
     assert!(code == Some(2) && said.contains(advice), "{said}");
     let (code, said) = refused(&["--service", "port:1", "--big", "0", "--little", "0"]);
-    assert!(code == Some(1) && said.contains("--big") && said.contains("--little"), "{said}");
+    assert!(code == Some(EXIT_OWN_FAILURE) && said.contains("--big") && said.contains("--little"), "{said}");
     let file = tempfile::NamedTempFile::new().unwrap();
     let stats = format!("pipe:{}", file.path().display());
     let me = format!("pid:{}", std::process::id());
     let (code, said) = refused(&["--service", &me, "--big", "0", "--little", "1", "--stats", &stats]);
-    assert!(code == Some(1) && said.contains("it is not a named pipe; remove it"), "{said}");
+    assert!(code == Some(EXIT_OWN_FAILURE) && said.contains("it is not a named pipe; remove it"), "{said}");
 }

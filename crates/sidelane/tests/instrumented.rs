@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -11,6 +13,7 @@ use std::time::{Duration, Instant};
 use common::agent::{Finished, SIDELANE};
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::redis::traceable_redis;
 use common::{
     Footprint, Run, Running, Service, ServiceOnCommand, Words, can_observe_requests, lab_binary_path, lock_lanes,
     process,
@@ -145,6 +148,58 @@ fn instrumented_program_is_detected_from_its_file() {
     };
     assert_eq!(gate_of(&words), "instrumented");
     assert_eq!(gate_of(&["true"]), "holder");
+}
+
+/// A client on the batch lane sends short requests. Batch that follows it there runs until its next check. The bound is far
+/// below what batch keeps.
+#[test]
+fn holders_take_over_from_a_gate_that_auto_chose() {
+    let Some((_turn, _, server)) = traceable_redis() else { return };
+    let Some(kernels) = Kernels::build_with(&["-pg", "-mfentry"]) else { return };
+    let address = server.address();
+    let client = thread::spawn(move || {
+        run_with_this_thread_on(&[BATCH_LANE.parse().unwrap()], || ping_until_closed(address)).unwrap();
+    });
+    let command = kernels.command("matrix", "600");
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let start = |gate| {
+        let options = ["--gate", gate, "--fail-on-overlap", "0.0001%", "--max-slowdown", "none"];
+        Run::beside_service(format!("port:{}", address.port())).with_more_arguments(&options).start(&words)
+    };
+
+    let mut run = start("auto");
+    run.wait_until("holders took over", |run| run.errors().contains("holders took over from the gate instrumented"));
+    let lane = Words::wait_and_map(&mut run);
+    let before = lane.summons();
+    run.wait_until("the holder had the lane from batch again and again", |_| lane.summons() > before + 100);
+    assert!(!lane.is_batch_napping(), "batch naps after holders have taken over");
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end();
+    let run = run.expect_stderr_contains(&["gate instrumented (the command checks its lane itself)"]);
+    let settings = &run.result().settings;
+    assert_eq!(settings["gate"], "holder");
+    assert!(settings["gate_reason"].as_str().unwrap().starts_with("took over from instrumented"), "{settings:?}");
+
+    let mut run = start("instrumented");
+    let lane = Words::wait_and_map(&mut run);
+    run.wait_until("batch napped by itself", |_| lane.is_batch_napping());
+    // Longer than a gate on trial has.
+    thread::sleep(Duration::from_secs(5));
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end();
+    assert!(!run.stderr.contains("took over"), "{run}");
+    assert_eq!(run.result().settings["gate"], "instrumented");
+    drop(server);
+    client.join().unwrap();
+}
+
+/// Sends requests to a Redis server, 4,000 a second at most, until it is gone.
+fn ping_until_closed(address: SocketAddr) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut ping = || stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut [0; "+PONG\r\n".len()]));
+    while ping().is_ok() {
+        thread::sleep(Duration::from_micros(200));
+    }
 }
 
 #[test]

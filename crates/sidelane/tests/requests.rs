@@ -390,6 +390,6 @@ fn a_service_without_a_tcp_port_is_refused_with_advice() {
     let service = common::Service::idle();
     let output = Command::new(SIDELANE).args(["requests", "--service", &service.target()]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("listens on no TCP port") && said.contains("runtime/c/sidelane.h"), "{said}");
 }

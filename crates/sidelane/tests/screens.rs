@@ -43,6 +43,7 @@ fn commands_of_a_service<'a>(service: &'a str, log: &'a str) -> Vec<Vec<&'a str>
     let proxy = ["proxy", "--listen", "127.0.0.1:0", "--active", "127.0.0.1:9001", "--backup", "127.0.0.1:9002"];
     vec![
         vec![SIDELANE, "doctor", "--quick"],
+        vec![SIDELANE, "doctor", "--quick", "-v"],
         borrow("run", &["--dry-run", "--", "true"]),
         borrow("run", &["--status", "100ms", "--", "timeout", "1", "sh", "-c", SPIN]),
         borrow("run", &["--slo", "p99=5ms", "--", "timeout", "1", "sh", "-c", SPIN]),

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-const EXIT_USAGE: i32 = 2;
+const EXIT_OWN_FAILURE: i32 = 125;
 
 fn sim(arguments: &[&str]) -> Output {
     let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -53,16 +53,16 @@ fn result_of_a_scenario_is_fixed_by_its_seed() {
 }
 
 #[test]
-fn invalid_scenario_is_a_usage_error() {
+fn invalid_scenario_is_refused_with_its_line() {
     let gone = sim(&["lab/scenarios/gone.toml"]);
-    assert_eq!(gone.status.code(), Some(EXIT_USAGE));
+    assert_eq!(gone.status.code(), Some(EXIT_OWN_FAILURE));
     assert!(text(&gone.stderr).starts_with("sidelane: lab/scenarios/gone.toml: `file` cannot be read"), "{gone:?}");
 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");
     std::fs::write(&path, "run_s = 1\n[service]\nworker = 1\n").unwrap();
     let wrong = sim(&[path.to_str().unwrap()]);
-    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(EXIT_USAGE), String::new()));
+    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(EXIT_OWN_FAILURE), String::new()));
     let place = format!("sidelane: {}:2: `service.demand.kind` is missing; write one of `constant`,", path.display());
     assert!(text(&wrong.stderr).starts_with(&place), "{}", text(&wrong.stderr));
 }

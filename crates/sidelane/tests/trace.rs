@@ -107,7 +107,7 @@ fn untraceable_service_is_refused_with_advice() {
     let service = common::Service::idle();
     let output = Command::new(SIDELANE).args(["trace", "--service", &service.target()]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(said.contains("listens on no TCP port") && said.contains("as in port:8080"), "{said}");
 }
 

@@ -59,7 +59,7 @@ fn result_file_is_written_though_stdout_is_full() {
 fn check_full_disk_error(arguments: &[&str]) {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let output = sidelane(arguments).stdout(full).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert_eq!(output.status.code(), Some(125), "{arguments:?}");
     let said = errors(&output);
     assert!(said.starts_with("sidelane: cannot write to standard output: No space left on device"), "{said}");
 }

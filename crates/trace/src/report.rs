@@ -110,6 +110,7 @@ impl TraceReport {
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), self.settings());
         result.rows.push(self.summary_row());
         result.rows.extend(self.diagnosis.findings.iter().map(row));
+        result.histograms = vec![self.latency.to_histogram("latency")];
         result.notes = notes_as_text(&self.notes);
         result.trace = Some(self.trace());
         result

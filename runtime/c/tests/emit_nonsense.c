@@ -4,23 +4,13 @@
  * its file, for 2 ms at a time with as much rest in between.
  */
 #include "../sidelane.h"
+#include "nonsense.h"
 
 #include <string.h>
 
-static uint64_t state = 88172645463325252u;
-
-static uint64_t anything(void)
+static uint64_t any(void)
 {
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	switch (state >> 40 & 7) {
-	case 0: return UINT64_MAX;
-	case 1: return 0;
-	case 2: return sidelane_now_ns();
-	case 3: return state >> 56;
-	default: return state;
-	}
+	return anything(sidelane_now_ns());
 }
 
 int main(void)
@@ -35,12 +25,12 @@ int main(void)
 	for (;; nanosleep(&rest, 0)) {
 		end_ns = sidelane_now_ns() + 2000000;
 		while (sidelane_now_ns() < end_ns) {
-			file[first + anything() % (words - first)] = anything();
+			file[first + any() % (words - first)] = any();
 			/* Random positions rarely hit the heads of rings, a small part of the
 			 * file, so the test also writes to them directly. */
-			ring = anything() % SIDELANE_EMIT_THREADS;
-			word = anything() % (sizeof(struct sidelane_emit_thread) / 8);
-			file[first + ring * sizeof(struct sidelane_emit_ring) / 8 + word] = anything();
+			ring = any() % SIDELANE_EMIT_THREADS;
+			word = any() % (sizeof(struct sidelane_emit_thread) / 8);
+			file[first + ring * sizeof(struct sidelane_emit_ring) / 8 + word] = any();
 			memset(&file[3], 0xff, 8);
 		}
 	}

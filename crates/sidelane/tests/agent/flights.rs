@@ -124,7 +124,8 @@ fn an_agent_without_the_directory_for_recordings_is_refused() {
     let Some(_turn) = lock_lanes() else { return };
     let file = File::with_holmes_policy().with_service("port = 1\nslo = \"p99=5ms\"").with_batch("/nobody");
     let file = file.with_lines("[trace]\ndir = \"/nonexistent\"");
-    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(1);
+    let refused =
+        Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(125);
     refused.expect_stderr_contains(&[
         "trace.dir is /nonexistent, but there is no such directory; make it, or name another",
     ]);

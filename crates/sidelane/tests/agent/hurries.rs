@@ -266,7 +266,7 @@ fn missing_log_directory_or_cpus_of_hurry_are_refused() {
     let Some(_turn) = lock_lanes() else { return };
     let file =
         File::with_absent_targets().with_lines(&hurry_table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
-    let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(1);
+    let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(125);
     refused.expect_stderr_contains(&[
         "hurry.little names CPUs 7000, but this machine has CPUs 0-",
         "hurry.log is /nonexistent, but there is no such directory; make it, or name another",

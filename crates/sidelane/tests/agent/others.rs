@@ -14,7 +14,7 @@ fn second_agent_is_refused_with_the_pid_of_the_first() {
     let first = Daemon::start(&file, 0, 0);
     let second = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end();
     let pid = format!("process {}", first.run.pid());
-    second.expect_exit_code(1).expect_stderr_contains(&["cannot start a second agent", &pid, "sidelane status"]);
+    second.expect_exit_code(125).expect_stderr_contains(&["cannot start a second agent", &pid, "sidelane status"]);
     assert_eq!(status()["agent"]["pid"].as_u64(), Some(u64::from(first.run.pid())));
     first.end();
 }
@@ -71,7 +71,7 @@ fn hurry_is_refused_while_the_agent_places_the_service() {
     let daemon = Daemon::start(&file, 1, 0);
     wait_until("the service was placed", || is_placed(&busy));
     let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
-    let refused = Run::with_arguments(&arguments).start_without_batch().wait_for_end().expect_exit_code(1);
+    let refused = Run::with_arguments(&arguments).start_without_batch().wait_for_end().expect_exit_code(125);
     refused.expect_stderr_contains(&[&format!(
         "cannot move threads of process {}: the agent (process {}) places them; remove may_be_placed of this service \
          from the agent's file and send the agent SIGHUP, or stop the agent",

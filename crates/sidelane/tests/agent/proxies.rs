@@ -331,7 +331,8 @@ fn agent_is_refused_if_its_proxy_cannot_listen() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = taken.local_addr().unwrap();
     let file = File::with_absent_targets().with_lines(&proxy_config_section(at, start_named_server("one"), ""));
-    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(1);
+    let refused =
+        Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().expect_exit_code(125);
     refused.expect_stderr_contains(&[&format!("cannot start the proxy at {at}: cannot listen at {at}"), "ss -ltnp"]);
     before.wait_until_restored();
 }

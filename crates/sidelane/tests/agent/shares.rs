@@ -128,5 +128,5 @@ fn a_dry_run_says_what_would_be_done_and_does_nothing() {
 fn without_an_agent_the_status_says_how_to_start_one() {
     let Some(_turn) = lock_lanes() else { return };
     let asked = Run::with_arguments(&["status"]).start_without_batch().wait_for_end();
-    asked.expect_exit_code(1).expect_stderr_contains(&["no agent runs", "sidelane agent --config FILE"]);
+    asked.expect_exit_code(125).expect_stderr_contains(&["no agent runs", "sidelane agent --config FILE"]);
 }

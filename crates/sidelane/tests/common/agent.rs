@@ -272,7 +272,8 @@ impl Running {
         text(&self.dir, "stderr")
     }
 
-    fn has_ended(&mut self) -> bool {
+    /// Returns whether the run has ended.
+    pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_some()
     }
 }

@@ -50,10 +50,7 @@ impl Busy {
         let command = process::kill_with_test(&mut command).args(["-c", &script]);
         let mut child =
             command.env("LOG", dir.path().join("log")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let port = ready.trim().rsplit('=').next().and_then(|port| port.parse().ok());
-        let address = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("it says {ready}"))));
+        let address = read_address(&mut child);
         let mut busy = Self { child, clients: vec![], address, dir };
         busy.clients = (0..CLIENTS).map(|_| start_client_until_closed(busy.address)).collect();
         wait_until("each client has a thread", || busy.threads().len() >= CLIENTS + OTHERS);
@@ -94,6 +91,14 @@ impl Drop for Busy {
         let _ = self.child.wait();
         self.clients.drain(..).for_each(|client| client.join().unwrap());
     }
+}
+
+/// Waits until the lab's echo service says on which port it listens.
+pub fn read_address(service: &mut Child) -> SocketAddr {
+    let mut ready = String::new();
+    BufReader::new(service.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    let port = ready.trim().rsplit('=').next().and_then(|port| port.parse().ok());
+    SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("it says {ready}"))))
 }
 
 /// Size in bytes of a request of the echo service without a body, and of its answer.

@@ -24,6 +24,7 @@
 //! - `connection`: both ends of a connection, controlled by a test
 //! - `deadline`: waiting for conditions
 //! - `disk`: a small disk that can be filled
+//! - `snapshot`: the settings of the whole machine
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
@@ -47,6 +48,7 @@ pub mod runc;
 pub mod screen;
 pub mod scripted;
 pub mod service;
+pub mod snapshot;
 pub mod tracing;
 pub mod watching;
 pub mod words;
@@ -62,6 +64,7 @@ pub use lanes::{Turn, can_observe_requests, lab_binary_path, lock_lanes, lock_la
 pub use own_groups::{FreezableGroup, ThrottledGroup};
 pub use random::Random;
 pub use service::{Service, ServiceOnCommand};
+pub use snapshot::Snapshot;
 pub use watching::Watching;
 pub use words::Words;
 

@@ -166,6 +166,15 @@ pub fn limit(command: &mut Command, limits: Vec<(Limit, u64)>) -> &mut Command {
     unsafe { command.pre_exec(move || limits.iter().try_for_each(set)) }
 }
 
+/// Takes a running process the right to open files: its soft limit becomes 0. Beyond a hard limit of 0 only
+/// CAP_SYS_RESOURCE could raise it again.
+pub fn forbid_open_files(pid: u32) {
+    let maximum = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    let none = rustix::process::Rlimit { current: Some(0), maximum };
+    let pid = rustix::process::Pid::from_raw(pid as i32);
+    rustix::process::prlimit(pid, rustix::process::Resource::Nofile, none).expect("root may limit any process");
+}
+
 /// Stops a guardian, and fills the pipe through which it gets its list of changes.
 pub fn stop_and_fill_pipe(guardian: u32) {
     signal(guardian, libc::SIGSTOP);

@@ -3,7 +3,8 @@
 //!
 //! The words are read from the request lane: a reader on the batch lane would see its own thread there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Mutex;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
 use libbpf_rs::MapHandle;
-use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::query::{MapInfo, MapInfoIter};
 use sidelane_formats::{GateWord, HoldState, HoldWord, LaneClass, LaneLimits, LaneWord, Shared};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::pin_this_thread;
@@ -50,15 +51,16 @@ impl Words {
 
     /// Finds the memory words of the run whose holder is a thread of the process `agent`.
     fn find(agent: u32) -> Option<Self> {
-        let is_its = |word: &HoldWord| {
-            let tid = word.holder_pid.load(Ordering::Acquire);
-            tid != 0 && Path::new(&format!("/proc/{agent}/task/{tid}")).exists()
-        };
-        let mut found = map_ids_named("hold_words").filter_map(|id| Some((id, map_array_once::<HoldWord>(id)?)));
-        let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
-        let (lanes, gates) = (map_neighbour_array(id, "lane_words")?, map_neighbour_array(id, "gate_words")?);
-        let halt_events = ring_write_position(nearest_map_id(id, "halt_events")?)?;
-        Some(Self { lanes, holds, gates, limits: map_neighbour_array(id, "lane_limits")?, halt_events })
+        let maps = maps_of(agent);
+        let array = |name: &str| maps.get(name).copied();
+        let holds = map_array_once::<HoldWord>(array("hold_words")?)?;
+        let holder = holds[BATCH_LANE].holder_pid.load(Ordering::Acquire);
+        if holder == 0 || !Path::new(&format!("/proc/{agent}/task/{holder}")).exists() {
+            return None;
+        }
+        let lanes = map_array_once(array("lane_words")?)?;
+        let (gates, limits) = (map_array_once(array("gate_words")?)?, map_array_once(array("lane_limits")?)?);
+        Some(Self { lanes, holds, gates, limits, halt_events: ring_write_position(array("halt_events")?)? })
     }
 
     /// Returns the state of the batch lane; `None` if its keeper is summoned.
@@ -162,18 +164,14 @@ impl Words {
     }
 }
 
-/// Returns the ids of the kernel's arrays with this name.
-fn map_ids_named(name: &str) -> impl Iterator<Item = u32> {
-    MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
-}
-
-/// Maps the array of this name that was created together with the array `id`.
-fn map_neighbour_array<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
-    map_array_once(nearest_map_id(id, name)?)
-}
-
-fn nearest_map_id(id: u32, name: &str) -> Option<u32> {
-    map_ids_named(name).min_by_key(|other| other.abs_diff(id))
+/// Returns the ids of the kernel's maps that a process has open, by name. Maps of an earlier run, which this process has
+/// mapped, have the same names.
+fn maps_of(agent: u32) -> BTreeMap<String, u32> {
+    let about = fs::read_dir(format!("/proc/{agent}/fdinfo")).into_iter().flatten().flatten();
+    let map_id = |text: String| text.lines().find_map(|line| line.strip_prefix("map_id:")?.trim().parse::<u32>().ok());
+    let open: BTreeSet<u32> = about.filter_map(|file| map_id(fs::read_to_string(file.path()).ok()?)).collect();
+    let is_open = |map: &MapInfo| open.contains(&map.id);
+    MapInfoIter::default().filter(is_open).map(|map| (map.name.to_string_lossy().into_owned(), map.id)).collect()
 }
 
 /// Returns the write position of a ring buffer: the first word of its second page.

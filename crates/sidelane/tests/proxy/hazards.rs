@@ -132,7 +132,7 @@ fn without_a_budget_nothing_is_hedged() {
         send_answer(stream, "slow")
     });
     let (fast, seen) = start_recording_server(|stream, _| send_answer(stream, "fast"));
-    let none = ["--hedge", "timer:1ms", "--budget", "0", "--burst", "0", "--hazard", "none"];
+    let none = ["--hedge", "timer:1ms", "--budget", "0%", "--burst", "0", "--hazard", "none"];
     let proxy = Proxy::start(slow, Some(fast), &none);
     assert!(proxy.get("/").ends_with("slow"));
     assert_eq!((seen.try_iter().count(), &proxy.finish()["counts"]["refused"]), (0, &json!(1)));

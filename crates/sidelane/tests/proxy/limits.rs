@@ -26,7 +26,7 @@ fn an_address_that_is_given_twice_is_refused() {
     let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--backup", &address];
     let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert_eq!(ended.status.code(), Some(125), "{said}");
     assert!(said.contains(&format!("cannot use {address} for both --active and --backup")), "{said}");
 }
 

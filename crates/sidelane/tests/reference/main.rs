@@ -13,6 +13,7 @@ mod metrics;
 mod notes;
 mod options;
 mod pages;
+mod programs;
 mod reasons;
 mod results;
 mod run_files;

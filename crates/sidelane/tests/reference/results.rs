@@ -18,19 +18,21 @@ const PAGES: [&str; 5] = [
     "reference/scenarios.md",
 ];
 /// Crates that write JSON, each with the headings, or pages, under which its keys are.
-const SECTIONS: [(&str, &[&str]); 14] = [
+const SECTIONS: [(&str, &[&str]); 16] = [
     ("agent", &["`agent show`", "`status`", "Audit log", "Recorded interference"]),
     ("compare", &["`compare`", "Results files"]),
     ("diagnostics", &["Audit log"]),
     ("doctor", &["`doctor`", "`calibrate`", "Results files"]),
     ("hurry", &["`hurry`", "Audit log"]),
-    ("lanes", &["`run`", "Work of the kernel", "Audit log", "Results files"]),
+    ("lanes", &["`run`", "`status`", "Work of the kernel", "Audit log", "Results files"]),
     ("observe", &["`observe`", "`list`", "Results files", "reference/observation-log.md"]),
-    ("proxy", &["`proxy`", "A request of a proxy", "Access log"]),
-    ("report", &["Results files", "Checks", "Pictures", "`trace`"]),
+    ("proxy", &["`proxy`", "A request of a proxy", "Access log", "Results files"]),
+    ("report", &["Results files", "Checks", "Pictures", "`trace`", "Directory of a run"]),
     ("requests", &["`requests`", "Request log"]),
     ("sim", &["`sim`", "Results files", "`doctor`", "Request log", "reference/scenarios.md"]),
+    ("stats", &["`report`", "Results files"]),
     ("timeline", &["`trace`"]),
+    ("top", &["Files of options"]),
     ("trace", &["`trace`", "The log", "Results files"]),
     ("tracker", &["`run`", "Ledger"]),
 ];

@@ -15,7 +15,7 @@ pub fn crate_folders() -> Vec<String> {
     let entries = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let own = names.map(|name| format!("crates/{name}"));
-    own.chain(["lab".to_owned(), "lab/programs".to_owned()]).collect()
+    own.chain(["lab", "lab/programs", "packaging"].map(str::to_owned)).collect()
 }
 
 /// Returns the files below a folder with one of these endings, without build results.
