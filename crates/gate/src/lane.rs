@@ -106,7 +106,7 @@ impl Lane {
     /// Returns the total time that threads of the service have run beside this lane; `None` if it cannot be read.
     pub(crate) fn service_total_ns(&self, now_ns: Nanos) -> Option<Nanos> {
         let mut times_ns = self.request_words().map(|word| Some(word.snapshot()?.service_time_ns(now_ns)));
-        times_ns.try_fold(0, |total_ns, time_ns| Some(total_ns.saturating_add(time_ns?)))
+        times_ns.try_fold(0, |total_ns: Nanos, time_ns| Some(total_ns.saturating_add(time_ns?)))
     }
 
     /// Returns the time that the service certainly ran beside this lane since `since_ns`. For a request lane on which
