@@ -37,8 +37,8 @@ pub struct BatchConfinement {
     member_list: MemberList,
     lanes: CpuSet,
     freezer: Option<Freezer>,
-    /// Whether an adopted cgroup was frozen when it was found.
-    found_frozen: bool,
+    /// Whether an adopted cgroup was frozen when it was found, and its owner has not thawed it since.
+    frozen_by_owner: AtomicBool,
     cpuset: Option<BatchGroup>,
     /// All leaf cgroups made by Sidelane, into which batch is put and which are removed at the end.
     leaves: Vec<BatchGroup>,
@@ -86,7 +86,7 @@ impl BatchConfinement {
             member_list,
             lanes,
             freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::find_in_group(&leaf.dir)),
-            found_frozen: false,
+            frozen_by_owner: AtomicBool::new(false),
             adopted: false,
             cpuset: confines.or(v1_cpuset.clone()),
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
@@ -106,9 +106,18 @@ impl BatchConfinement {
         cpuset: Option<BatchGroup>,
         leaves: Vec<BatchGroup>,
     ) -> Self {
-        let state = Mutex::default();
-        let (stopped, came_back) = (AtomicBool::new(false), OnceLock::new());
-        Self { member_list, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state, stopped, came_back }
+        Self {
+            member_list,
+            lanes,
+            freezer,
+            frozen_by_owner: AtomicBool::new(found_frozen),
+            cpuset,
+            leaves,
+            adopted: true,
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            came_back: OnceLock::new(),
+        }
     }
 
     /// Sets the event that is notified when batch is back on a lane from which it was evicted.
@@ -315,9 +324,22 @@ impl BatchConfinement {
 
     fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
-            Some(freezer) => freezer.set_frozen(frozen || self.found_frozen || self.stopped.load(Ordering::SeqCst)),
+            Some(freezer) => {
+                let frozen = frozen || self.is_frozen_by_owner() || self.stopped.load(Ordering::SeqCst);
+                freezer.set_frozen(frozen)
+            }
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }
+    }
+
+    /// Returns whether an adopted cgroup was frozen when it was found, and its owner has not thawed it since. Sidelane
+    /// never thaws it before, so a thawed cgroup was thawed by its owner.
+    pub fn is_frozen_by_owner(&self) -> bool {
+        let is_thawed = || self.freezer.as_ref().is_some_and(|freezer| matches!(freezer.is_frozen(), Ok(false)));
+        if self.frozen_by_owner.load(Ordering::SeqCst) && is_thawed() {
+            self.frozen_by_owner.store(false, Ordering::SeqCst);
+        }
+        self.frozen_by_owner.load(Ordering::SeqCst)
     }
 
     fn usable_lanes(&self, evicted: &BTreeSet<u32>) -> CpuSet {

@@ -48,6 +48,8 @@ pub struct AdoptedBatch {
     newcomers_change_id: ChangeId,
     /// Processes that have undo entries of their own, by process id.
     noted: BTreeMap<u32, (Thread, Vec<ChangeId>)>,
+    /// Undo entry that leaves the batch's cgroup frozen, while its owner has it frozen.
+    stays_frozen: Option<ChangeId>,
     counts: Counts,
 }
 
@@ -104,9 +106,12 @@ impl AdoptedBatch {
         let none = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
         let newcomers_change_id = guardian.add([Undo::Newcomers(none)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
-        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_change_id, noted, counts };
+        let mut adopted =
+            Self { adoptee, leaf, cpuset, newcomers, newcomers_change_id, noted, stays_frozen: None, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
-            guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.was_found_frozen() }])?;
+            let frozen = Freezer::find_in_group(dir).is_some_and(|freezer| freezer.is_frozen().unwrap_or(false));
+            let change_ids = guardian.add([Undo::Freezer { dir: dir.clone(), frozen }])?;
+            adopted.stays_frozen = change_ids.into_iter().next().filter(|_| frozen);
         }
         for pid in adopted.adoptee.members.current_pids() {
             adopted.register_undo(pid, guardian)?;
@@ -136,15 +141,21 @@ impl AdoptedBatch {
             lanes,
             job.member_list(),
             freezer,
-            self.was_found_frozen(),
+            self.stays_frozen.is_some(),
             self.cpuset.clone(),
             own,
         )
     }
 
-    fn was_found_frozen(&self) -> bool {
-        let freezer = self.adoptee.freezable.as_ref().and_then(|dir| Freezer::find_in_group(dir));
-        freezer.is_some_and(|freezer| freezer.is_frozen().unwrap_or(false))
+    /// Lets batch run whose cgroup was frozen when it was found, after the cgroup's owner has thawed it.
+    pub fn accept_thaw_by_owner(&mut self, confinement: &BatchConfinement, guardian: &mut Guardian) -> Result<()> {
+        let (Some(dir), Some(change_id)) = (&self.adoptee.freezable, self.stays_frozen) else { return Ok(()) };
+        if confinement.is_frozen_by_owner() {
+            return Ok(());
+        }
+        guardian.replace(change_id, Undo::Freezer { dir: dir.clone(), frozen: false }).context(CANNOT_REPLACE_UNDO)?;
+        self.stays_frozen = None;
+        confinement.reapply_state().context("cannot let the adopted group run after its owner has thawed it")
     }
 
     /// Moves every process of the batch to the batch lanes.
@@ -236,7 +247,8 @@ impl AdoptedBatch {
         }
     }
 
-    /// Takes in processes that joined the batch, and gives back processes that left. Returns the names of the processes
+    /// Takes in processes that joined the batch, gives back processes that left, and lets batch run that its owner has
+    /// thawed. Returns the names of the processes
     /// that left.
     pub fn update_members(
         &mut self,
@@ -244,6 +256,7 @@ impl AdoptedBatch {
         job: &BatchTracking,
         guardian: &mut Guardian,
     ) -> Result<Vec<String>> {
+        self.accept_thaw_by_owner(confinement, guardian)?;
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
             // The processes that the kernel program tracks are read first, the members of the batch's cgroup second. So

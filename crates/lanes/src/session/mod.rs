@@ -364,6 +364,9 @@ impl Session {
         if !self.is_adopted() {
             self.end_command()?;
         }
+        if let RunningBatch::Adopted(adopted) = &mut self.work {
+            adopted.accept_thaw_by_owner(&self.confinement, &mut self.guardian)?;
+        }
         self.confinement.stop_changing_batch();
         if let RunningBatch::Adopted(adopted) = &mut self.work {
             adopted.register_descendants_undo(&self.job, &mut self.guardian)?;
