@@ -325,7 +325,7 @@ pub mod stand_in {
     //! Stand-ins for guardians in unit tests, whose program does not have the guardian's verb.
     use super::*;
 
-    /// Returns a guardian that has ended, with a pipe that nobody reads: the child of another test's thread holds a copy
+    /// Returns a guardian that has ended, with a pipe without a reader: the child of another test's thread holds a copy
     /// of the reading end until it executes its program.
     pub fn ended_guardian() -> Guardian {
         let mut guardian = Guardian::start(&[], None).unwrap();
