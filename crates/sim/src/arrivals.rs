@@ -35,6 +35,23 @@ pub enum Arrivals {
     },
     /// Recorded times between requests, repeated.
     Trace(Arc<[Nanos]>),
+    /// Recorded tasks of each worker, repeated: requests with their own work, and what else the service did.
+    Recording(Arc<[RecordedTask]>),
+}
+
+/// A recorded task of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedTask {
+    /// Time since the arrival of the task before it, of any worker, in nanoseconds.
+    pub gap_ns: u32,
+    /// Work on the lane, as nanoseconds without batch.
+    pub work_ns: u32,
+    /// Part of the latency in which the task did not need the lane, in nanoseconds.
+    pub away_ns: u32,
+    /// Number of the worker.
+    pub worker: u8,
+    /// Whether the task is a request; other tasks only keep the worker busy.
+    pub is_request: bool,
 }
 
 impl Arrivals {
@@ -48,6 +65,10 @@ impl Arrivals {
             }
             Self::OnOff { gap_ns, on_ns, off_ns } => gap_ns * (middle(*on_ns) + middle(*off_ns)) / middle(*on_ns),
             Self::Trace(gaps) => gaps.iter().map(|ns| *ns as f64).sum::<f64>() / gaps.len().max(1) as f64,
+            Self::Recording(tasks) => {
+                let requests = tasks.iter().filter(|task| task.is_request).count();
+                tasks.iter().map(|task| f64::from(task.gap_ns)).sum::<f64>() / requests.max(1) as f64
+            }
         }
     }
 
@@ -61,6 +82,10 @@ impl Arrivals {
                 *burst_gap_ns *= factor;
             }
             Self::Trace(gaps) => *gaps = gaps.iter().map(|gap| (*gap as f64 * factor) as Nanos).collect(),
+            Self::Recording(tasks) => {
+                let stretched = |task: &RecordedTask| (f64::from(task.gap_ns) * factor) as u32;
+                *tasks = tasks.iter().map(|task| RecordedTask { gap_ns: stretched(task), ..*task }).collect();
+            }
         }
         self
     }
@@ -97,7 +122,18 @@ impl Client {
                 self.next = (self.next + 1) % gaps.len();
                 gap
             }
+            Arrivals::Recording(tasks) => {
+                let gap_ns = tasks[self.next].gap_ns;
+                self.next = (self.next + 1) % tasks.len();
+                gap_ns.into()
+            }
         }
+    }
+
+    /// Returns the recorded task that arrives after the last drawn gap; `None` unless tasks are recorded.
+    pub fn arriving_task(&self) -> Option<RecordedTask> {
+        let Arrivals::Recording(tasks) = &self.arrivals else { return None };
+        Some(tasks[self.next.checked_sub(1).unwrap_or(tasks.len() - 1)])
     }
 
     /// Draws the time to the next request, across as many calm periods and bursts as needed. A gap that does not fit

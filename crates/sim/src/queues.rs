@@ -34,9 +34,14 @@ impl<T: Clone> Queues<T> {
             Queue::Shared => self.next_idle().map_or((0, false), |worker| (worker, true)),
             Queue::PerWorker => {
                 let worker = rng.below(self.workers) as usize;
-                (worker, self.idle >> worker & 1 == 1)
+                self.state_of_worker(worker)
             }
         }
+    }
+
+    /// Returns the given worker, and whether it is idle.
+    pub fn state_of_worker(&self, worker: usize) -> (usize, bool) {
+        (worker, self.idle >> worker & 1 == 1)
     }
 
     /// Returns an idle worker, in turn after the one chosen before. That is approximately the worker that has been idle

@@ -9,13 +9,22 @@ use crate::time::{NEVER, Nanos, Work};
 impl<W: Watch> Engine<W> {
     /// Handles the arrival of a request.
     pub(super) fn handle_arrival(&mut self) {
+        let recorded = self.client.arriving_task();
         let gap_ns = self.client.draw_gap_ns(&mut self.arrivals);
         self.slots.set_time(self.arrival_slot(), self.now + gap_ns);
-        self.last_number += 1;
-        self.accounting.arrived += 1;
-        let work_ns = self.model.service.demand.draw(&mut self.demand);
-        let request = Queued { number: self.last_number, arrived: self.now, work_ns };
-        match self.queues.choose_worker(&mut self.dispatch) {
+        let counts = recorded.is_none_or(|task| task.is_request);
+        self.last_number += u64::from(counts);
+        self.accounting.arrived += u64::from(counts);
+        let (work_ns, away_ns) = match recorded {
+            Some(task) => (Nanos::from(task.work_ns).max(1), task.away_ns.into()),
+            None => (self.model.service.demand.draw(&mut self.demand), 0),
+        };
+        let request = Queued { number: self.last_number, arrived: self.now, work_ns, away_ns, counts };
+        let choice = match recorded {
+            Some(task) => self.queues.state_of_worker(task.worker.into()),
+            None => self.queues.choose_worker(&mut self.dispatch),
+        };
+        match choice {
             (worker, true) => self.start_on_idle_worker(worker, request),
             (_, false) if self.queues.len >= self.model.service.queue_limit => {
                 self.accounting.refused += 1;
@@ -55,6 +64,8 @@ impl<W: Watch> Engine<W> {
             number: request.number,
             arrived: request.arrived,
             started: self.now,
+            away_ns: request.away_ns,
+            counts: request.counts,
             work,
             left: work,
             waited: request.arrived < self.now,
@@ -68,7 +79,9 @@ impl<W: Watch> Engine<W> {
     pub(super) fn finish_request(&mut self, worker: usize) {
         self.book_core_work(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
-        self.record_finished_request(worker, &request);
+        if request.counts {
+            self.record_finished_request(worker, &request);
+        }
         match self.queues.queue_of(worker).pop_front() {
             Some(next) => {
                 self.queues.len -= 1;
@@ -86,7 +99,8 @@ impl<W: Watch> Engine<W> {
     }
 
     fn record_finished_request(&mut self, worker: usize, request: &Request) {
-        let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
+        let latency_ns = self.now - request.arrived + request.away_ns;
+        let queued_ns = request.started - request.arrived;
         self.accounting.finished += 1;
         self.accounting.waited += u64::from(request.waited);
         self.accounting.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));

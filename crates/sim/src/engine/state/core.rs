@@ -11,6 +11,10 @@ pub struct Queued {
     pub number: u64,
     pub arrived: Nanos,
     pub work_ns: Nanos,
+    /// Part of the latency in which the request does not need its lane.
+    pub away_ns: Nanos,
+    /// Whether it counts as a request; other work of the service only keeps its worker busy.
+    pub counts: bool,
 }
 
 /// A request that runs on a worker.
@@ -19,6 +23,10 @@ pub struct Request {
     pub number: u64,
     pub arrived: Nanos,
     pub started: Nanos,
+    /// Part of the latency in which the request does not need its lane.
+    pub away_ns: Nanos,
+    /// Whether it counts as a request.
+    pub counts: bool,
     /// Whole work of the request, with the cost of its start.
     pub work: Work,
     pub left: Work,
@@ -78,7 +86,7 @@ impl ServiceCore {
     /// Returns what a keeper observes of the service: the request that runs on this core, and `waiting` requests in
     /// queues.
     pub fn observed_requests(&self, waiting: usize) -> Requests {
-        let running = self.request.as_ref().map(|request| RunningRequest {
+        let running = self.request.as_ref().filter(|request| request.counts).map(|request| RunningRequest {
             number: request.number,
             arrived: request.arrived,
             started: request.started,

@@ -55,7 +55,7 @@ impl LendingLimitsEstimator {
             waited: request.waited,
             counters: Some(counted).filter(|_| self.counters),
         };
-        self.meter.record_request(now - request.arrived, &finished);
+        self.meter.record_request(now - request.arrived + request.away_ns, &finished);
     }
 
     /// Computes budget and contention cost anew, from the requests recorded so far.
