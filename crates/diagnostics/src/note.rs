@@ -113,6 +113,7 @@ pub enum Section {
     OwnThreads,
     Observe,
     Compare,
+    Estimate,
     Laboratory,
 }
 

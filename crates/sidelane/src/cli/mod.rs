@@ -5,6 +5,7 @@ mod common;
 mod compare;
 mod completions;
 mod doctor;
+mod estimate;
 mod hurry;
 mod look;
 mod proxy;
@@ -23,6 +24,7 @@ pub use common::{EXIT_CODES, JsonFile, ResultFiles, RoundArgs, RunDirectory, Tab
 pub use compare::CompareArgs;
 pub use completions::{CompletionsArgs, Shell};
 pub use doctor::{CalibrateArgs, DoctorArgs};
+pub use estimate::EstimateArgs;
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
@@ -53,6 +55,8 @@ pub enum Verb {
     Run(RunArgs),
     /// Check what this machine supports, and measure how fast batch leaves a lane
     Doctor(DoctorArgs),
+    /// Find out what batch would get beside a service, and what requests would pay, without changing anything
+    Estimate(EstimateArgs),
     /// Measure whether Sidelane pays off for a service, under the service's own traffic
     Compare(Box<CompareArgs>),
     /// Find the counters that show interference on this processor, and the threshold to use

@@ -4,6 +4,7 @@
 mod agent;
 pub mod completions;
 mod doctor;
+mod estimate;
 mod hurry;
 mod look;
 pub mod out;
@@ -50,6 +51,7 @@ fn run_verb(verb: Verb, output: &RunOutput) -> Result<u8> {
     match verb {
         Verb::Run(args) => run::run_batch(args, output),
         Verb::Doctor(args) => doctor::run_doctor(args, output),
+        Verb::Estimate(args) => estimate::run_estimate(args, output),
         Verb::Compare(args) => run::run_compare(*args, output),
         Verb::Calibrate(args) => doctor::run_calibrate(args, output),
         Verb::Requests(args) => look::watch_requests(args, output),
@@ -86,7 +88,9 @@ pub fn run_internal(internal: Internal) -> Result<u8> {
 /// start their own, or place all threads themselves for a measurement.
 fn treatment_of_service_cpus(verb: &Verb) -> Option<ServiceRelation> {
     match verb {
-        Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) => Some(ServiceRelation::Observes),
+        Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) | Verb::Estimate(_) => {
+            Some(ServiceRelation::Observes)
+        }
         Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => {
             Some(ServiceRelation::ActsFor)
         }

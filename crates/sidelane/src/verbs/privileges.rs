@@ -22,7 +22,7 @@ pub fn kept_capabilities(verb: &Verb) -> Option<Capabilities> {
         Verb::Hurry(_) => Some(PLACE),
         // A reloaded file can have other proxies, and services of any kind.
         Verb::Agent(_) => Some(PLACE.and(Capabilities::of(&[CAP_NET_BIND_SERVICE]))),
-        Verb::Requests(_) | Verb::Trace(_) | Verb::Observe(_) => Some(TRACK),
+        Verb::Requests(_) | Verb::Trace(_) | Verb::Observe(_) | Verb::Estimate(_) => Some(TRACK),
         Verb::Proxy(args) => {
             let ports = Capabilities::of(&[CAP_NET_BIND_SERVICE]);
             Some(if args.trace { TRACK.and(ports) } else { LOOK.and(ports) })

@@ -1,0 +1,174 @@
+//! What each policy would give and cost, by simulation beside the recorded work.
+
+use sidelane_policy::borrow::{BorrowConfig, Objective, PolicyKind};
+use sidelane_sim::Figures;
+use sidelane_sim::arrivals::Arrivals;
+use sidelane_sim::demand::Demand;
+use sidelane_sim::gate::Gate;
+use sidelane_sim::model::{
+    BatchMode, Budget, Job, LANES_MAX, Lending, Machine, Model, Queue, RunEnd, Service, Setting as SimSetting,
+};
+use sidelane_sim::parallel;
+use sidelane_sim::smt::Interference;
+use sidelane_sim::sweep::run_machine;
+use sidelane_sim::time::S;
+
+use crate::recording::Recording;
+use crate::tasks::Tasks;
+
+/// Queue limit of the simulated service, which is never reached: the recorded service refused nothing.
+const QUEUE_MAX: usize = 10_000_000;
+const DAY_S: f64 = 86_400.0;
+
+/// A way of sharing the lanes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Setting {
+    /// The service without batch.
+    Alone,
+    /// Batch on its lanes without Sidelane, in SCHED_IDLE.
+    Unmanaged,
+    /// Batch under a policy, with an objective if the policy needs one.
+    Lent(PolicyKind, Option<Objective>),
+}
+
+/// What a setting would give and cost.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The way of sharing the lanes.
+    pub setting: Setting,
+    /// How many times as long service and batch take beside each other.
+    pub slowdown: f64,
+    /// Figures of the simulation.
+    pub figures: Figures,
+    /// CPU time that batch would get in a day, in seconds.
+    pub batch_per_day_s: f64,
+}
+
+/// Smallest and largest slowdown of service and batch beside each other, as 1.2 for 20 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SlowdownRange {
+    /// Smallest slowdown, at least 1.
+    pub low: f64,
+    /// Largest slowdown.
+    pub high: f64,
+}
+
+impl SlowdownRange {
+    /// What lanes of one core do to each other, where nothing else is known: papers and machines have from 1.2 to 1.8.
+    pub const OF_SIBLINGS: Self = Self { low: 1.2, high: 1.8 };
+
+    /// Parses one number, or two with `-` between them.
+    ///
+    /// # Errors
+    /// An error says what is wrong, with an example.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        const EXAMPLE: &str = "write a factor or two, as in 1.3 or 1.2-1.8";
+        let number = |text: &str| {
+            let number = text.parse::<f64>().map_err(|_| format!("'{text}' is no number; {EXAMPLE}"))?;
+            let is_valid = (1.0..=10.0).contains(&number);
+            is_valid.then_some(number).ok_or_else(|| format!("{text} is not from 1 to 10; {EXAMPLE}"))
+        };
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        let range = Self { low: number(low)?, high: number(high)? };
+        if range.low > range.high { Err(format!("{low} is more than {high}; {EXAMPLE}")) } else { Ok(range) }
+    }
+}
+
+/// Outcomes of a setting with the smallest and the largest slowdown.
+#[derive(Clone, Debug)]
+pub struct Estimated {
+    /// Outcome with the smallest slowdown.
+    pub low: Outcome,
+    /// Outcome with the largest slowdown.
+    pub high: Outcome,
+}
+
+/// Returns the settings that are simulated for an objective: without batch, under each policy, without Sidelane.
+pub fn settings(objective: Objective) -> Vec<Setting> {
+    vec![
+        Setting::Alone,
+        Setting::Lent(PolicyKind::BorrowIdle, None),
+        Setting::Lent(PolicyKind::DynamicRefresh, Some(objective)),
+        Setting::Lent(PolicyKind::Deadline, Some(objective)),
+        Setting::Unmanaged,
+    ]
+}
+
+/// Simulates each setting with both ends of the range, on all CPUs of this process.
+pub fn estimate(recording: &Recording, tasks: &Tasks, settings: &[Setting], range: SlowdownRange) -> Vec<Estimated> {
+    let count = 2 * settings.len();
+    let outcomes = parallel::map(count, parallel::threads(), |index| {
+        let slowdown = if index % 2 == 0 { range.low } else { range.high };
+        simulate(recording, tasks, settings[index / 2], slowdown)
+    });
+    outcomes.chunks(2).map(|pair| Estimated { low: pair[0].clone(), high: pair[1].clone() }).collect()
+}
+
+/// Simulates a setting beside the work of a recording.
+pub fn simulate(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown: f64) -> Outcome {
+    let model = model(recording, tasks, setting, slowdown);
+    let figures = run_machine(&model);
+    // A core's batch lanes are simulated as equal; the recording may have fewer lanes than that.
+    let per_core = (model.machine.lanes_per_core - 1) as f64;
+    let lanes = recording.head.batch_lanes.len() as f64;
+    let batch_per_day_s = figures.batch_utilisation / per_core * lanes * DAY_S * (1.0 - recording.others_share());
+    Outcome { setting, slowdown, figures, batch_per_day_s }
+}
+
+fn model(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown: f64) -> Model {
+    let (request_lanes, batch_lanes) = (recording.head.request_lanes.len(), recording.head.batch_lanes.len());
+    let mut smt = Interference::new(&["service".to_owned(), "batch".to_owned()]);
+    let (service, batch) = (smt.class("service").expect("named above"), smt.class("batch").expect("named above"));
+    smt.set_slowdown(service, batch, slowdown);
+    smt.set_slowdown(batch, service, slowdown);
+    let (beside, objective) = match setting {
+        Setting::Alone => (BatchMode::Nothing, None),
+        Setting::Unmanaged => (BatchMode::Unmanaged, None),
+        Setting::Lent(policy, objective) => {
+            let budget = if objective.is_some() { Budget::Slo } else { Budget::None };
+            let config = BorrowConfig::with_min_idle(None);
+            (BatchMode::Lent(Lending::with_policy(policy, config, budget)), objective)
+        }
+    };
+    Model {
+        machine: Machine {
+            cores_per_package: request_lanes,
+            lanes_per_core: (1 + batch_lanes.div_ceil(request_lanes)).min(LANES_MAX),
+            counters: recording.head.machine.pmu,
+            ..Machine::one_core()
+        },
+        service: Service {
+            name: recording.head.service.clone(),
+            class: service,
+            workers: request_lanes,
+            queue: Queue::PerWorker,
+            queue_limit: QUEUE_MAX,
+            arrivals: Arrivals::Recording(tasks.list.clone()),
+            demand: Demand::Constant(1.0),
+        },
+        batch: vec![Job::endless("batch", batch)],
+        smt,
+        setting: SimSetting { name: String::new(), beside, gate: Gate::holder() },
+        objective,
+        faults: Vec::new(),
+        warm_up_ns: 0,
+        until: RunEnd::Time(recording.length_ns().max(S / 1_000)),
+        seed: 1,
+        node: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slowdown_range_is_read_or_refused() {
+        assert_eq!(SlowdownRange::parse("1.3"), Ok(SlowdownRange { low: 1.3, high: 1.3 }));
+        assert_eq!(SlowdownRange::parse("1.2-1.8"), Ok(SlowdownRange::OF_SIBLINGS));
+        for (text, wanted) in [("fast", "no number"), ("0.5", "not from 1 to 10"), ("1.8-1.2", "more than 1.2")] {
+            let error = SlowdownRange::parse(text).unwrap_err();
+            assert!(error.contains(wanted) && error.ends_with("1.2-1.8"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! A recording: the requests of a service and the use of its lanes, as far as a simulation needs them.
+//!
+//! A file is one gzip stream: the line [`MAGIC`], a line of JSON ([`Head`]), and a block for each second. A block begins
+//! with its length in bytes (32 bits, little-endian); its values are variable-length integers. The last block is empty.
+//! A recording whose recorder was killed lacks it, and can be used up to its last whole block.
+//!
+//! All times are in units of [`UNIT_NS`]. At 5,000 requests a second an hour takes some 130 MB.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use prost::encoding::{decode_varint, encode_varint};
+use serde::{Deserialize, Serialize};
+use sidelane_report::Machine;
+use thiserror::Error;
+
+/// Unit of all times in a recording, in nanoseconds.
+pub const UNIT_NS: u64 = 100;
+
+const MAGIC: &str = "sidelane recording 1";
+/// Longest block: a second has far fewer requests.
+const BLOCK_BYTES_MAX: usize = 256 << 20;
+/// Most request lanes of a recording, as many as the simulator has.
+const LANES_MAX: usize = sidelane_sim::model::CORES_MAX;
+
+/// What a recording is of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Head {
+    /// Name of the service, as the user gave it.
+    pub service: String,
+    /// CPU numbers of the request lanes; requests name them by their index.
+    pub request_lanes: Vec<u32>,
+    /// CPU numbers of the batch lanes.
+    pub batch_lanes: Vec<u32>,
+    /// Value of `--lanes` that declared the lanes; `None` if they are those of the service's cores.
+    pub declared: Option<String>,
+    /// Where requests were observed.
+    pub source: String,
+    /// The machine.
+    pub machine: Machine,
+}
+
+/// A recorded request. Times are in units of [`UNIT_NS`], since the begin of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedRequest {
+    /// Time of the arrival.
+    pub arrived: u64,
+    /// Time from arrival to start.
+    pub queueing: u32,
+    /// Time from start to finish.
+    pub server: u32,
+    /// Index of the request lane.
+    pub lane: u8,
+}
+
+/// Use of a request lane in one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneSecond {
+    /// Time for which the service had the lane.
+    pub busy: u64,
+    /// Number of turns in which it had the lane.
+    pub turns: u64,
+}
+
+/// What happened in one second. Times are in units of [`UNIT_NS`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// Length: a second, or less at the end.
+    pub length: u64,
+    /// Use of each request lane.
+    pub lanes: Vec<LaneSecond>,
+    /// Time of the batch lanes beside the idle service, and the part of it in which they were empty.
+    pub beside_idle: u64,
+    /// Time for which the batch lanes were empty beside the idle service.
+    pub empty: u64,
+    /// Number of requests of which no record was read.
+    pub lost: u64,
+    /// Requests that were read in this second.
+    pub requests: Vec<RecordedRequest>,
+}
+
+/// A whole recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recording {
+    /// What it is of.
+    pub head: Head,
+    /// Its seconds, without their requests.
+    pub seconds: Vec<Second>,
+    /// All requests, by their arrival.
+    pub requests: Vec<RecordedRequest>,
+    /// Whether the end is missing.
+    pub is_cut: bool,
+}
+
+/// Why a recording cannot be read.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// A file that cannot be read, or is no gzip stream.
+    #[error("cannot read the recording {file}: {source}; name a file that `sidelane estimate --keep` has written")]
+    Io {
+        /// Path of the file.
+        file: String,
+        /// What failed.
+        source: io::Error,
+    },
+    /// A file with other contents.
+    #[error("cannot read {file}: {problem}; name a file that `sidelane estimate --keep` has written")]
+    Contents {
+        /// Path of the file.
+        file: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+/// Writer of a recording, second by second.
+pub struct RecordingWriter<W: Write> {
+    out: GzEncoder<W>,
+    block: Vec<u8>,
+    last_arrival: u64,
+}
+
+impl<W: Write> RecordingWriter<W> {
+    /// Begins a recording.
+    pub fn new(out: W, head: &Head) -> io::Result<Self> {
+        let mut out = GzEncoder::new(out, Compression::fast());
+        writeln!(out, "{MAGIC}\n{}", serde_json::to_string(head)?)?;
+        Ok(Self { out, block: Vec::new(), last_arrival: 0 })
+    }
+
+    /// Returns what the recording is written to.
+    pub fn get_ref(&self) -> &W {
+        self.out.get_ref()
+    }
+
+    /// Writes a second.
+    pub fn write(&mut self, second: &Second) -> io::Result<()> {
+        self.block.clear();
+        let block = &mut self.block;
+        for lane in &second.lanes {
+            encode_varint(lane.busy, block);
+            encode_varint(lane.turns, block);
+        }
+        for value in [second.length, second.beside_idle, second.empty, second.lost] {
+            encode_varint(value, block);
+        }
+        for request in &second.requests {
+            encode_varint(request.lane.into(), block);
+            encode_varint(zigzag(request.arrived.wrapping_sub(self.last_arrival) as i64), block);
+            encode_varint(request.queueing.into(), block);
+            encode_varint(request.server.into(), block);
+            self.last_arrival = request.arrived;
+        }
+        self.out.write_all(&(block.len() as u32).to_le_bytes())?;
+        self.out.write_all(block)
+    }
+
+    /// Ends the recording, and returns what it was written to.
+    pub fn end(mut self) -> io::Result<W> {
+        self.out.write_all(&0_u32.to_le_bytes())?;
+        let mut out = self.out.finish()?;
+        out.flush()?;
+        Ok(out)
+    }
+}
+
+/// Maps small differences of both signs to small numbers.
+fn zigzag(difference: i64) -> u64 {
+    ((difference << 1) ^ (difference >> 63)) as u64
+}
+
+fn unzigzag(number: u64) -> i64 {
+    (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+impl Recording {
+    /// Reads the recording at `path`.
+    pub fn load(path: &Path) -> Result<Self, RecordingError> {
+        let file = path.display().to_string();
+        let bytes = File::open(path).map_err(|source| RecordingError::Io { file: file.clone(), source })?;
+        Self::read(BufReader::new(bytes), &file)
+    }
+
+    /// Reads a recording. `file` is its name in errors.
+    pub fn read(bytes: impl Read, file: &str) -> Result<Self, RecordingError> {
+        let mut input = BufReader::new(MultiGzDecoder::new(bytes));
+        let of_io = |source| RecordingError::Io { file: file.to_owned(), source };
+        let wrong = |problem: &str| RecordingError::Contents { file: file.to_owned(), problem: problem.to_owned() };
+        if read_line(&mut input).map_err(of_io)? != MAGIC {
+            return Err(wrong("it is no recording of this version"));
+        }
+        let head: Head = serde_json::from_str(&read_line(&mut input).map_err(of_io)?)
+            .map_err(|error| wrong(&format!("its description is wrong: {error}")))?;
+        if head.request_lanes.is_empty() || head.request_lanes.len() > LANES_MAX || head.batch_lanes.is_empty() {
+            return Err(wrong(&format!("it needs 1 to {LANES_MAX} request lanes, and a batch lane")));
+        }
+        let mut recording = Self { head, seconds: Vec::new(), requests: Vec::new(), is_cut: false };
+        let mut last_arrival = 0;
+        loop {
+            let block = match read_block(&mut input) {
+                Ok(Some(block)) => block,
+                Ok(None) => break,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    recording.is_cut = true;
+                    break;
+                }
+                Err(error) => return Err(of_io(error)),
+            };
+            let second = recording.parse_second(&block, &mut last_arrival);
+            recording.seconds.push(second.ok_or_else(|| wrong("a second in it is wrong"))?);
+        }
+        recording.requests.sort_by_key(|request| request.arrived);
+        Ok(recording)
+    }
+
+    fn parse_second(&mut self, mut block: &[u8], last_arrival: &mut u64) -> Option<Second> {
+        let block = &mut block;
+        let lane_count = self.head.request_lanes.len();
+        let mut lanes = Vec::with_capacity(lane_count);
+        for _ in 0..lane_count {
+            lanes.push(LaneSecond { busy: decode_varint(block).ok()?, turns: decode_varint(block).ok()? });
+        }
+        let mut next = || decode_varint(block).ok();
+        let (length, beside_idle, empty, lost) = (next()?, next()?, next()?, next()?);
+        while !block.is_empty() {
+            let mut next = || decode_varint(block).ok();
+            let lane = u8::try_from(next()?).ok().filter(|lane| usize::from(*lane) < lane_count)?;
+            let arrived = last_arrival.checked_add_signed(unzigzag(next()?))?;
+            let (queueing, server) = (u32::try_from(next()?).ok()?, u32::try_from(next()?).ok()?);
+            *last_arrival = arrived;
+            self.requests.push(RecordedRequest { arrived, queueing, server, lane });
+        }
+        Some(Second { length, lanes, beside_idle, empty, lost, requests: Vec::new() })
+    }
+
+    /// Returns the length of the recording, in nanoseconds.
+    pub fn length_ns(&self) -> u64 {
+        self.seconds.iter().fold(0_u64, |sum, second| sum.saturating_add(second.length)).saturating_mul(UNIT_NS)
+    }
+
+    /// Returns the share of the request lanes' time for which the service had them.
+    pub fn busy_share(&self) -> f64 {
+        let busy: f64 = self.seconds.iter().flat_map(|second| &second.lanes).map(|lane| lane.busy as f64).sum();
+        let all: f64 = self.seconds.iter().map(|second| second.length as f64).sum();
+        busy / (all * self.head.request_lanes.len() as f64).max(1.0)
+    }
+
+    /// Returns the share of the batch lanes' time beside the idle service that other programs, the kernel and the
+    /// hypervisor had.
+    pub fn others_share(&self) -> f64 {
+        let sum = |part: fn(&Second) -> u64| self.seconds.iter().map(|second| part(second) as f64).sum::<f64>();
+        let all = sum(|second| second.beside_idle);
+        if all > 0.0 { (1.0 - sum(|second| second.empty) / all).clamp(0.0, 1.0) } else { 0.0 }
+    }
+
+    /// Returns the number of requests of which no record was read.
+    pub fn lost(&self) -> u64 {
+        self.seconds.iter().fold(0, |sum, second| sum.saturating_add(second.lost))
+    }
+}
+
+/// Reads a line of a text that may be of any length, without its end.
+fn read_line(input: &mut impl BufRead) -> io::Result<String> {
+    const LINE_BYTES_MAX: u64 = 1 << 20;
+    let mut line = Vec::new();
+    input.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+    Ok(String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned())
+}
+
+/// Reads a block; `None` at the end of the recording.
+fn read_block(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    input.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length) as usize;
+    if length == 0 {
+        return Ok(None);
+    }
+    if length > BLOCK_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a block is too long"));
+    }
+    let mut block = Vec::new();
+    input.take(length as u64).read_to_end(&mut block)?;
+    if block.len() < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(Some(block)) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use sidelane_diagnostics::machine;
+    use sidelane_host::topology::PairKind;
+
+    use super::*;
+
+    pub(crate) fn head() -> Head {
+        Head {
+            service: "port:1".to_owned(),
+            request_lanes: vec![0, 2],
+            batch_lanes: vec![1],
+            declared: Some("0:1,2:3".to_owned()),
+            source: "seen at its sockets".to_owned(),
+            machine: machine::describe(PairKind::Declared),
+        }
+    }
+
+    fn second(from: u64) -> Second {
+        let request = |at: u64, lane: u8| RecordedRequest { arrived: from + at, queueing: 3, server: at as u32, lane };
+        Second {
+            length: 10_000_000,
+            lanes: vec![LaneSecond { busy: 70, turns: 7 }, LaneSecond::default()],
+            beside_idle: 9_000_000,
+            empty: 6_000_000,
+            lost: 1,
+            requests: vec![request(500, 1), request(100, 0), request(70_000, 1)],
+        }
+    }
+
+    fn written() -> Vec<u8> {
+        let mut writer = RecordingWriter::new(Vec::new(), &head()).unwrap();
+        (0..3).for_each(|number| writer.write(&second(number * 10_000_000)).unwrap());
+        writer.end().unwrap()
+    }
+
+    #[test]
+    fn recording_is_read_as_it_was_written() {
+        let recording = Recording::read(&*written(), "f").unwrap();
+        assert_eq!((&recording.head, recording.is_cut, recording.lost()), (&head(), false, 3));
+        assert_eq!((recording.length_ns(), recording.requests.len()), (3_000_000_000, 9));
+        let arrivals: Vec<u64> = recording.requests.iter().take(3).map(|request| request.arrived).collect();
+        assert_eq!(arrivals, [100, 500, 70_000]);
+        assert_eq!(recording.seconds[1], Second { requests: vec![], ..second(0) });
+        assert!((recording.others_share() - 1.0 / 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn recording_without_its_end_is_used_up_to_there() {
+        let all = written();
+        // Deflate loses up to its last block when a stream is cut; the trailer of gzip is the shortest cut.
+        let recording = Recording::read(&all[..all.len() - 9], "f").unwrap();
+        assert!(recording.is_cut && recording.seconds.len() <= 3, "{recording:?}");
+    }
+
+    #[test]
+    fn other_files_are_refused_with_what_to_do() {
+        let gzip = |text: &str| {
+            let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+            out.write_all(text.as_bytes()).unwrap();
+            out.finish().unwrap()
+        };
+        for (bytes, wanted) in [
+            (b"hello".to_vec(), "cannot read the recording f"),
+            (gzip("hello\n"), "no recording of this version"),
+            (gzip(&format!("{MAGIC}\n{{}}\n")), "its description is wrong"),
+        ] {
+            let error = Recording::read(&*bytes, "f").unwrap_err().to_string();
+            assert!(error.contains(wanted) && error.contains("; name a file"), "{error}");
+        }
+    }
+
+    #[test]
+    fn fuzzed_recordings_are_read_or_refused() {
+        sidelane_testing::fuzz("estimate-recording", |bytes| {
+            let mut out = GzEncoder::new(Vec::new(), Compression::fast());
+            let head = serde_json::to_string(&head()).unwrap();
+            out.write_all(format!("{MAGIC}\n{head}\n").as_bytes()).unwrap();
+            out.write_all(bytes).unwrap();
+            let _ = Recording::read(&*out.finish().unwrap(), "f");
+            let _ = Recording::read(bytes, "f");
+        });
+    }
+}

@@ -1,0 +1,208 @@
+//! The work of each request lane, made from a recording.
+//!
+//! Requests are seen at sockets, and a lane's turns only as sums. A lane is busy for longer than its requests are
+//! served: a wakeup comes before, system calls and housekeeping after them, and some turns serve none. So the rest of a
+//! second's busy time is spread over its turns. A turn with requests gives its part to them; the other turns become
+//! tasks of their own, at equal distances.
+//!
+//! Then each lane is replayed without batch, first come, first served. What a request took longer than that, it did not
+//! need the lane: it waited for the scheduler, a disk or another service. That part stays as it is beside batch.
+
+use std::sync::Arc;
+
+use hdrhistogram::Histogram;
+use sidelane_sim::arrivals::RecordedTask;
+
+use crate::recording::{LaneSecond, RecordedRequest, Recording, UNIT_NS};
+
+/// Longest time between two tasks: a longer pause has tasks without work in it.
+const GAP_MAX: u64 = 40_000_000;
+
+/// Tasks of all lanes of a recording.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    /// Tasks by their arrival; the last one ends the recording.
+    pub list: Arc<[RecordedTask]>,
+    /// Latencies of the requests as they were, in nanoseconds.
+    pub latencies: Histogram<u64>,
+}
+
+/// Task with its arrival, in units of [`UNIT_NS`].
+#[derive(Clone, Copy)]
+struct Timed {
+    arrived: u64,
+    work: u64,
+    /// Latency that the request had; `None` for other tasks.
+    latency: Option<u64>,
+    lane: u8,
+}
+
+impl Tasks {
+    /// Returns the tasks of a recording.
+    pub fn new(recording: &Recording) -> Self {
+        let timed = place_tasks(recording);
+        let mut latencies = Histogram::new(3).expect("three digits are allowed");
+        recording.requests.iter().for_each(|request| {
+            latencies.saturating_record((u64::from(request.queueing) + u64::from(request.server)) * UNIT_NS);
+        });
+        Self { list: to_recorded(&timed, recording).into(), latencies }
+    }
+}
+
+/// Returns all tasks, by their arrival.
+fn place_tasks(recording: &Recording) -> Vec<Timed> {
+    let mut tasks = Vec::with_capacity(recording.requests.len());
+    let (mut begin, mut rest) = (0_u64, &recording.requests[..]);
+    for second in &recording.seconds {
+        let end = begin.saturating_add(second.length);
+        let (of_second, later) = rest.split_at(rest.partition_point(|request| request.arrived < end));
+        rest = later;
+        for (lane, used) in second.lanes.iter().enumerate() {
+            let own = || of_second.iter().filter(move |request| usize::from(request.lane) == lane);
+            let spread = Spread::new(*used, own());
+            tasks.extend(own().map(|request| spread.request(request)));
+            let step = second.length / (spread.other_turns + 1);
+            tasks.extend((1..=spread.other_turns).map(|number| Timed {
+                arrived: begin + number * step,
+                work: spread.per_turn,
+                latency: None,
+                lane: lane as u8,
+            }));
+        }
+        begin = end;
+    }
+    tasks.sort_by_key(|task| task.arrived);
+    tasks
+}
+
+/// How a lane's busy time of a second is spread over its turns.
+struct Spread {
+    /// Share of their server time for which requests needed the lane.
+    share: f64,
+    /// Time of a turn beside the requests that it serves.
+    per_turn: u64,
+    /// Additional work of a request.
+    per_request: u64,
+    /// Number of turns that serve no request.
+    other_turns: u64,
+}
+
+impl Spread {
+    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>) -> Self {
+        let (count, server) =
+            requests.fold((0_u64, 0_u64), |(count, sum), request| (count + 1, sum + u64::from(request.server)));
+        let share = if server > used.busy { used.busy as f64 / server as f64 } else { 1.0 };
+        let rest = used.busy.saturating_sub(server);
+        let turns = used.turns.max(count).max(1);
+        // Turns are counted in millions at most; a corrupt count must not make as many tasks.
+        let other_turns = used.turns.saturating_sub(count).min(rest);
+        let per_turn = rest / turns;
+        let per_request = if count > 0 { (rest - other_turns.saturating_mul(per_turn).min(rest)) / count } else { 0 };
+        Self { share, per_turn, per_request, other_turns }
+    }
+
+    fn request(&self, request: &RecordedRequest) -> Timed {
+        Timed {
+            arrived: request.arrived,
+            work: (f64::from(request.server) * self.share) as u64 + self.per_request,
+            latency: Some(u64::from(request.queueing) + u64::from(request.server)),
+            lane: request.lane,
+        }
+    }
+}
+
+/// Converts tasks, with the part of each latency for which the request did not need its lane.
+fn to_recorded(tasks: &[Timed], recording: &Recording) -> Vec<RecordedTask> {
+    let mut free_at = vec![0_u64; recording.head.request_lanes.len()];
+    let mut recorded = Vec::with_capacity(tasks.len() + 1);
+    let mut last_arrival = 0;
+    let in_ns = |units: u64| u32::try_from(units.saturating_mul(UNIT_NS)).unwrap_or(u32::MAX);
+    let idle = |gap: u64| RecordedTask { gap_ns: in_ns(gap), work_ns: 0, away_ns: 0, worker: 0, is_request: false };
+    let mut pass_to = |recorded: &mut Vec<RecordedTask>, at: u64| {
+        while at - last_arrival > GAP_MAX {
+            recorded.push(idle(GAP_MAX));
+            last_arrival += GAP_MAX;
+        }
+        let gap = at - last_arrival;
+        last_arrival = at;
+        gap
+    };
+    for task in tasks {
+        let free_at = &mut free_at[usize::from(task.lane)];
+        *free_at = task.arrived.max(*free_at).saturating_add(task.work);
+        let away = task.latency.map_or(0, |latency| latency.saturating_sub(*free_at - task.arrived));
+        let gap = pass_to(&mut recorded, task.arrived);
+        recorded.push(RecordedTask {
+            gap_ns: in_ns(gap),
+            work_ns: in_ns(task.work),
+            away_ns: in_ns(away),
+            worker: task.lane,
+            is_request: task.latency.is_some(),
+        });
+    }
+    let end = (recording.length_ns() / UNIT_NS).max(last_arrival_of(tasks) + 1);
+    let gap = pass_to(&mut recorded, end);
+    recorded.push(idle(gap));
+    recorded
+}
+
+fn last_arrival_of(tasks: &[Timed]) -> u64 {
+    tasks.last().map_or(0, |task| task.arrived)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::{Outcome, Setting, simulate};
+    use crate::recording::Second;
+    use crate::recording::tests::head;
+
+    /// Returns a recording of ten seconds: 1,000 requests a second on the first lane, each served for 200 µs of the
+    /// 300 µs that its turn takes, and 100 µs away; and 100 turns a second without requests.
+    fn recording() -> Recording {
+        let at = |number: u64| number * 10_000 + number * 7_919 % 5_000;
+        let mut requests: Vec<RecordedRequest> = (0..10_000)
+            .map(|number| RecordedRequest { arrived: at(number), queueing: 1_000, server: 3_000, lane: 0 })
+            .collect();
+        requests.sort_by_key(|request| request.arrived);
+        let lanes = vec![LaneSecond { busy: 1_000 * 4_000 + 100 * 1_000, turns: 1_100 }, LaneSecond::default()];
+        let second = Second { length: 10_000_000, lanes, beside_idle: 1, empty: 1, ..Second::default() };
+        Recording { head: head(), seconds: vec![second; 10], requests, is_cut: false }
+    }
+
+    #[test]
+    fn busy_time_is_that_of_the_recording() {
+        let recording = recording();
+        let tasks = Tasks::new(&recording);
+        let work_ns: u64 = tasks.list.iter().map(|task| u64::from(task.work_ns)).sum();
+        let busy_ns: u64 =
+            recording.seconds.iter().flat_map(|second| &second.lanes).map(|lane| lane.busy * UNIT_NS).sum();
+        assert!(work_ns.abs_diff(busy_ns) < busy_ns / 100, "{work_ns} {busy_ns}");
+        let length_ns: u64 = tasks.list.iter().map(|task| u64::from(task.gap_ns)).sum();
+        assert_eq!(length_ns, recording.length_ns());
+        assert_eq!(tasks.list.iter().filter(|task| task.is_request).count(), 10_000);
+    }
+
+    #[test]
+    fn replay_alone_has_the_recorded_latencies() {
+        let recording = recording();
+        let tasks = Tasks::new(&recording);
+        let Outcome { figures, .. } = simulate(&recording, &tasks, Setting::Alone, 1.5);
+        let recorded = |percentile: f64| tasks.latencies.value_at_percentile(percentile) as f64;
+        for (percentile, ns) in [(50.0, figures.p50_ns), (99.0, figures.p99_ns)] {
+            let ratio = ns as f64 / recorded(percentile);
+            assert!((0.97..1.1).contains(&ratio), "p{percentile}: {ns} {}", recorded(percentile));
+        }
+        assert!((figures.lc_utilisation - 0.205).abs() < 0.01, "{}", figures.lc_utilisation);
+    }
+
+    #[test]
+    fn long_pauses_are_kept() {
+        let mut recording = recording();
+        recording.requests.truncate(1);
+        recording.seconds.iter_mut().for_each(|second| second.lanes[0] = LaneSecond::default());
+        let tasks = Tasks::new(&recording);
+        let length_ns: u64 = tasks.list.iter().map(|task| u64::from(task.gap_ns)).sum();
+        assert_eq!(length_ns, 10_000_000_000);
+    }
+}

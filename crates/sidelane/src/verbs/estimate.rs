@@ -1,0 +1,40 @@
+//! Implementation of `sidelane estimate`.
+
+use anyhow::Result;
+use sidelane_diagnostics::note::Note;
+use sidelane_estimate::EstimateNote;
+use sidelane_estimate::observe::{ObserveOptions, observe};
+use sidelane_estimate::recording::Recording;
+use sidelane_estimate::text::{Choices, Estimate};
+use sidelane_report::terminal::print_fitted;
+use sidelane_rollback::own_threads::run_bulk_work;
+
+use super::out::RunOutput;
+use super::show::{FirstError, check_json_writable};
+use crate::cli::EstimateArgs;
+
+pub(super) fn run_estimate(args: EstimateArgs, output: &RunOutput) -> Result<u8> {
+    check_json_writable(&args.json)?;
+    output.begin(&args.out)?;
+    let choices = Choices { objective: args.slo, slowdown: args.slowdown };
+    let (recording, notes) = match (args.service, args.recording) {
+        (Some(target), _) => {
+            observe(&ObserveOptions { target, lanes: args.lanes, length: args.length, keep: args.keep })?
+        }
+        (None, Some(path)) => {
+            let recording = Recording::load(&path)?;
+            let file = path.display().to_string();
+            let cut = recording.is_cut.then_some(EstimateNote::RecordingCut { file });
+            (recording, cut.map(Note::from).into_iter().collect())
+        }
+        (None, None) => unreachable!("one of both is required"),
+    };
+    // The simulations would take the CPUs of services for seconds.
+    let estimate = run_bulk_work(|| Estimate::new(&recording, choices, notes));
+    let result = estimate.to_result();
+    let mut failed = FirstError::default();
+    failed.keep_error(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
+    failed.keep_error(output.keep(&result));
+    failed.keep_error(print_fitted(&estimate.to_string()));
+    failed.into_result(0)
+}
