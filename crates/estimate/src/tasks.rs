@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use hdrhistogram::Histogram;
 use sidelane_sim::arrivals::RecordedTask;
+use sidelane_sim::engine::accounting::empty_latency_histogram;
 
 use crate::recording::{LaneSecond, RecordedRequest, Recording, UNIT_NS};
 
@@ -41,7 +42,7 @@ impl Tasks {
     /// Returns the tasks of a recording.
     pub fn new(recording: &Recording) -> Self {
         let timed = place_tasks(recording);
-        let mut latencies = Histogram::new(3).expect("three digits are allowed");
+        let mut latencies = empty_latency_histogram();
         recording.requests.iter().for_each(|request| {
             latencies.saturating_record((u64::from(request.queueing) + u64::from(request.server)) * UNIT_NS);
         });

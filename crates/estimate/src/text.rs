@@ -157,10 +157,10 @@ impl Estimate {
 
     fn headline(&self) -> String {
         let RecordingFacts { head, length_s, requests, busy_share, .. } = &self.recording;
-        let rate = Unit::PerS.human(*requests as f64 / length_s.max(1e-9));
+        let rate = Unit::Count.human((*requests as f64 / length_s.max(1e-9)).round());
         let lanes: Vec<String> = head.request_lanes.iter().map(u32::to_string).collect();
         format!(
-            "{} for {}: {rate} requests, CPU {} busy for {}",
+            "{} for {}: {rate} requests/s, CPU {} busy for {}",
             head.service,
             Unit::S.human(*length_s),
             lanes.join(","),
@@ -204,10 +204,10 @@ impl Estimate {
     fn assumption(&self) -> String {
         let SlowdownRange { low, high } = self.range;
         let given = if low == high { format!("{low} times") } else { format!("{low} to {high} times") };
-        let beside = format!("requests take {given} as long while batch runs beside them, and batch as well");
+        let beside = format!("requests take {given} as long while batch runs beside them, and so does batch");
         match self.is_range_given {
             true => beside,
-            false => format!("{beside}; name what is so for yours with --slowdown"),
+            false => format!("{beside}; give another range with --slowdown (`sidelane doctor` measures these CPUs)"),
         }
     }
 }

@@ -325,8 +325,9 @@ impl BatchConfinement {
     fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
             Some(freezer) => {
-                let frozen = frozen || self.is_frozen_by_owner() || self.stopped.load(Ordering::SeqCst);
-                freezer.set_frozen(frozen)
+                // Asked before each change: afterwards it is not known who has frozen the cgroup.
+                let by_owner = self.is_frozen_by_owner();
+                freezer.set_frozen(frozen || by_owner || self.stopped.load(Ordering::SeqCst))
             }
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }

@@ -45,7 +45,7 @@ fn all_problems_of_a_file_are_printed() {
     );
     let said = format!(
         "{file}:3: `service.port` is 0; write a whole number from 1 to 65535\n\
-         {file}:7: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \"8us\" \
+         {file}:7: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as in \"8us\" \
          or \"1.5s\"\n"
     );
     for (verb, code) in [(&["check", &file][..], 1), (&["show", "--config", &file], 125)] {

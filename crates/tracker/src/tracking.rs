@@ -179,7 +179,11 @@ pub type MemberList = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 impl BatchTracking {
     /// Adds a batch job, whose only processes so far are those in `group`.
+    ///
+    /// # Panics
+    /// If the tracker only watches lanes: batch there would never leave.
     pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
+        assert!(!matches!(tracker.purpose(), Purpose::Watch { .. }), "this tracker only watches");
         let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, groups: RefCell::default() };
         group.map_or(Ok(()), |group| new.add_group(group))?;
         Ok(new)

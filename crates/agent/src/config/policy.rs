@@ -215,7 +215,7 @@ pub(super) trait ReadTime {
 
 impl ReadTime for Reader<'_, '_> {
     fn read_time(&self, key: &str, min: Duration) -> Option<Duration> {
-        const ADVICE: &str = "write a number and its unit, one of ns, us, ms, s, as in \"8us\" or \"1.5s\"";
+        const ADVICE: &str = "write a number and its unit, one of ns, us, ms, s, m, h, as in \"8us\" or \"1.5s\"";
         let value = self.value(key)?.get_ref();
         let time = value.as_str().and_then(|text| parse_time(text).ok());
         let (why, advice) = match (value, time) {

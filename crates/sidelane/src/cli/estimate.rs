@@ -30,10 +30,10 @@ CPUs of this machine slow each other."
 )]
 pub struct EstimateArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, value_name = "SERVICE", required_unless_present = "recording", conflicts_with = "recording")]
+    #[arg(long, value_name = "SERVICE", conflicts_with = "recording")]
     pub service: Option<Target>,
     /// A kept recording, in place of a service
-    #[arg(value_name = "RECORDING")]
+    #[arg(value_name = "RECORDING", required_unless_present = "service")]
     pub recording: Option<PathBuf>,
     /// Request and batch lanes, e.g. 0:1 or 0:1,2:3 [default: the service's CPUs and their SMT siblings]
     #[arg(long, value_name = "REQUEST:BATCH", requires = "service")]

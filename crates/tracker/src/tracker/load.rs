@@ -70,7 +70,7 @@ impl Settings {
         Self {
             stolen_offset: stolen_from.run_queue_offset(),
             preempt_count_offset: purpose.trace().map_or(0, |_| preempt_count_offset()),
-            interrupts_offset: lent.map_or(0, |_| InterruptTimeSource::find().run_queue_offset()),
+            interrupts_offset: if purpose.has_lanes() { InterruptTimeSource::find().run_queue_offset() } else { 0 },
             requests: purpose.has_requests().into(),
             turns: turns.into(),
             self_checking: self_checking.into(),

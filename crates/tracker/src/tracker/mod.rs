@@ -188,17 +188,19 @@ impl Tracker {
         let _ = self.map_handle("named_groups").delete(group_key(group).bytes());
     }
 
-    /// Lends these lanes beside the service `number`.
+    /// Lends these lanes beside the service `number`. A tracker that only watches keeps their ledgers.
     ///
     /// # Panics
-    /// When there is a lane to lend, and the tracker was not loaded to lend lanes: batch there would leave too late.
+    /// When there is a lane to lend, and the tracker was loaded neither to lend nor to watch lanes: batch there would
+    /// leave too late.
     pub(crate) fn lend(
         &self,
         lanes: &Lanes,
         number: Number,
         lend_to_waited_requests: bool,
     ) -> Result<(), TrackerError> {
-        assert!(lanes.batch.is_empty() || self.purpose.lane_lending().is_some(), "this tracker lends no lanes");
+        let is_right = self.purpose.lane_lending().is_some() || matches!(self.purpose, Purpose::Watch { .. });
+        assert!(lanes.batch.is_empty() || is_right, "this tracker lends no lanes");
         let roles = kernel_roles(lanes, number, lend_to_waited_requests)?;
         self.memory.begin_ledgers(lanes);
         for (cpu, role) in roles {

@@ -11,7 +11,7 @@ pub enum Purpose {
     Threads,
     /// Trace requests ([`crate::trace`]). Lanes are not tracked.
     Trace(TraceOptions),
-    /// Observe lanes of which none is lent, without wakeups and migrations.
+    /// Observe lanes of which none is lent, without wakeups and migrations. No batch is tracked.
     Watch {
         /// Whether requests at sockets are observed, too.
         requests: bool,

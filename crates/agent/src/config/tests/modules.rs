@@ -45,7 +45,7 @@ fn invalid_proxies_are_refused() {
         &[
             "a.toml:27: `proxy.budget` is 10, which has no unit; write a percentage from 0 to 100 with its sign, as in \
              \"10%\"",
-            "a.toml:28: `proxy.poll` is 200, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
+            "a.toml:28: `proxy.poll` is 200, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as in \
              \"8us\" or \"1.5s\"",
             "a.toml:29: `proxy.hedge` is \"timer:20\", which is neither \"hazard\", \"timer:TIME\" nor \"none\"; write \
              \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"",
@@ -181,7 +181,7 @@ fn invalid_thread_mappings_are_refused() {
         ),
         &[
             "a.toml:26: `hurry.little` names CPU 3, which is in `big` already; write each CPU in one of them",
-            "a.toml:27: `hurry.threshold` is 50, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
+            "a.toml:27: `hurry.threshold` is 50, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as \
              in \"8us\" or \"1.5s\"",
             "a.toml:28: `hurry.sampling` is \"1us\"; write 1ms or more",
             "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? the keys here are `big`, \

@@ -11,7 +11,7 @@ fn all_problems_of_a_file_are_reported_at_once() {
              service is found",
             "a.toml:2: `service.name` is 3; write a name for it, as in \"redis\"",
             "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
-            "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
+            "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as in \
              \"8us\" or \"1.5s\"",
             "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? the \
              keys here are `calm_time`, `floor`, `idle`, `interference_threshold`, `kind`, `reserved`, \
@@ -70,7 +70,7 @@ fn wrong_units_are_refused() {
         "calm_time = \"1s\"",
         "calm_time = \"1 min\"",
         &[
-            "a.toml:17: `policy.calm_time` is \"1 min\", which is not a time; write a number and its unit, one of ns, us, ms, s, \
+            "a.toml:17: `policy.calm_time` is \"1 min\", which is not a time; write a number and its unit, one of ns, us, ms, s, m, h, \
            as in \"8us\" or \"1.5s\"",
         ],
     );
@@ -86,7 +86,7 @@ fn wrong_units_are_refused() {
         "gate = \"holder\"",
         "gate = \"holder\"\nmin_idle = 8",
         &[
-            "a.toml:23: `lanes.min_idle` is 8, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
+            "a.toml:23: `lanes.min_idle` is 8, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as \
            in \"8us\" or \"1.5s\"",
         ],
     );
