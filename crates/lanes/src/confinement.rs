@@ -323,24 +323,31 @@ impl BatchConfinement {
     }
 
     fn freeze(&self, frozen: bool) -> io::Result<()> {
-        match &self.freezer {
-            Some(freezer) => {
-                // Asked before each change: afterwards it is not known who has frozen the cgroup.
-                let by_owner = self.is_frozen_by_owner();
-                freezer.set_frozen(frozen || by_owner || self.stopped.load(Ordering::SeqCst))
+        let Some(freezer) = &self.freezer else { return Err(io::Error::from(io::ErrorKind::Unsupported)) };
+        let stopped = self.stopped.load(Ordering::SeqCst);
+        if self.frozen_by_owner.load(Ordering::SeqCst) {
+            if freezer.is_frozen()? {
+                return Ok(());
             }
-            None => Err(io::Error::from(io::ErrorKind::Unsupported)),
+            // The guardian is told of the thaw before Sidelane freezes the cgroup.
+            if !stopped {
+                return if frozen { Err(io::Error::from(io::ErrorKind::WouldBlock)) } else { Ok(()) };
+            }
+            self.accept_thaw_by_owner();
         }
+        freezer.set_frozen(frozen || stopped)
     }
 
     /// Returns whether an adopted cgroup was frozen when it was found, and its owner has not thawed it since. Sidelane
-    /// never thaws it before, so a thawed cgroup was thawed by its owner.
+    /// does not change such a cgroup.
     pub fn is_frozen_by_owner(&self) -> bool {
         let is_thawed = || self.freezer.as_ref().is_some_and(|freezer| matches!(freezer.is_frozen(), Ok(false)));
-        if self.frozen_by_owner.load(Ordering::SeqCst) && is_thawed() {
-            self.frozen_by_owner.store(false, Ordering::SeqCst);
-        }
-        self.frozen_by_owner.load(Ordering::SeqCst)
+        self.frozen_by_owner.load(Ordering::SeqCst) && !is_thawed()
+    }
+
+    /// Takes the cgroup for one that Sidelane may freeze and thaw, after its owner has thawed it.
+    pub fn accept_thaw_by_owner(&self) {
+        self.frozen_by_owner.store(false, Ordering::SeqCst);
     }
 
     fn usable_lanes(&self, evicted: &BTreeSet<u32>) -> CpuSet {

@@ -155,6 +155,7 @@ impl AdoptedBatch {
         }
         guardian.replace(change_id, Undo::Freezer { dir: dir.clone(), frozen: false }).context(CANNOT_REPLACE_UNDO)?;
         self.stays_frozen = None;
+        confinement.accept_thaw_by_owner();
         confinement.reapply_state().context("cannot let the adopted group run after its owner has thawed it")
     }
 
@@ -247,8 +248,7 @@ impl AdoptedBatch {
         }
     }
 
-    /// Takes in processes that joined the batch, gives back processes that left, and lets batch run that its owner has
-    /// thawed. Returns the names of the processes
+    /// Takes in processes that joined the batch, and gives back processes that left. Returns the names of the processes
     /// that left.
     pub fn update_members(
         &mut self,
@@ -256,7 +256,6 @@ impl AdoptedBatch {
         job: &BatchTracking,
         guardian: &mut Guardian,
     ) -> Result<Vec<String>> {
-        self.accept_thaw_by_owner(confinement, guardian)?;
         let mut left = Vec::new();
         if let Members::Group(_) = self.adoptee.members {
             // The processes that the kernel program tracks are read first, the members of the batch's cgroup second. So

@@ -45,6 +45,9 @@ impl Session {
         self.repin_batch_outside_lanes();
         self.log_watchdog_findings();
         self.check_guardian()?;
+        if let RunningBatch::Adopted(adopted) = &mut self.work {
+            adopted.accept_thaw_by_owner(&self.confinement, &mut self.guardian)?;
+        }
         let is_visited = self.keepers().any(LaneKeeper::has_service_visitors);
         if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
             self.service_looked_at = Instant::now();
