@@ -119,6 +119,8 @@ pub enum Bench {
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
     Parity(ParityArgs),
+    /// How close `sidelane estimate` comes to what a run then does
+    Estimate(EstimateBenchArgs),
     /// How truly two CPUs that are made one core slow each other, and what that costs
     Sibling(SiblingArgs),
 }
@@ -278,6 +280,27 @@ pub struct ParityArgs {
     /// The experiment, such as lab/scenarios/parity.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
+    /// Options that bound the length of the experiment.
+    #[command(flatten)]
+    pub round_options: RoundArgs,
+    /// Options of the core and its emulation.
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// Option for the JSON file of the results.
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// Options of the printed tables.
+    #[command(flatten)]
+    pub table: TableArgs,
+    /// Folder of the search index.
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane-lab bench estimate`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct EstimateBenchArgs {
     /// Options that bound the length of the experiment.
     #[command(flatten)]
     pub round_options: RoundArgs,

@@ -11,6 +11,7 @@ use sidelane_report::{Column, ResultFile, terminal};
 use sidelane_stats::rounds::RoundOptions;
 
 use crate::bench;
+use crate::bench::foresight::ForesightOptions;
 use crate::bench::guard::GuardOptions;
 use crate::bench::hurry::HurryOptions;
 use crate::bench::lanes::LanesOptions;
@@ -18,8 +19,8 @@ use crate::bench::parity::ParityOptions;
 use crate::bench::sibling::SiblingOptions;
 use crate::bench::tail::TailOptions;
 use crate::cli::{
-    Bench, DemoArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs, ParityArgs,
-    SiblingArgs, TailArgs, Verb,
+    Bench, DemoArgs, EstimateBenchArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs,
+    ParityArgs, SiblingArgs, TailArgs, Verb,
 };
 use crate::demo::{self, DemoOptions};
 use crate::interrupt;
@@ -51,6 +52,7 @@ fn run_bench(bench: Bench) -> Result<u8> {
         Bench::Hurry(args) => bench_hurry(args),
         Bench::Papers(args) => bench_papers(args),
         Bench::Parity(args) => bench_parity(args),
+        Bench::Estimate(args) => bench_estimate(args),
         Bench::Sibling(args) => bench_sibling(args),
     }
 }
@@ -164,6 +166,18 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
     check_csv_writable(&args.table)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
+        round_options: args.round_options.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    write_json_and_print_table(&result, &Column::from_rows(&result.rows), &args.json, &args.table)
+}
+
+fn bench_estimate(args: EstimateBenchArgs) -> Result<u8> {
+    check_json_writable(&args.json)?;
+    check_csv_writable(&args.table)?;
+    let result = bench::foresight::run(&ForesightOptions {
         round_options: args.round_options.into(),
         lanes: args.core.lanes,
         sibling: args.core.sibling,

@@ -74,6 +74,13 @@ impl SlowdownRange {
     }
 }
 
+impl Outcome {
+    /// Returns the CPU time of batch as a share of time; above 1 with several lanes.
+    pub fn batch_share(&self) -> f64 {
+        self.batch_per_day_s / DAY_S
+    }
+}
+
 /// Outcomes of a setting with the smallest and the largest slowdown.
 #[derive(Clone, Debug)]
 pub struct Estimated {

@@ -2,6 +2,7 @@
 
 pub mod c_build;
 pub mod estimate;
+pub mod foresight;
 pub mod gate;
 pub mod guard;
 pub mod hold;

@@ -1,0 +1,126 @@
+//! Tests of `sidelane estimate`: it changes nothing, keeps a recording without clients, and estimates from it again.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+
+use common::agent::SIDELANE;
+use common::busy::{MESSAGE, read_address, send_request};
+use common::process::{self, allowed_cpus};
+use common::{Footprint, can_observe_requests, lab_binary_path, lock_lanes};
+
+const EXIT_FAILURE: i32 = 125;
+
+fn estimate(arguments: &[&str]) -> Output {
+    Command::new(SIDELANE).arg("estimate").args(arguments).output().expect("it can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Service on the request lane that computes for each request, and a client on the batch lane.
+struct Loaded {
+    child: Child,
+    stop: Arc<AtomicBool>,
+    client: Option<JoinHandle<()>>,
+    address: SocketAddr,
+}
+
+impl Loaded {
+    fn start() -> Option<Self> {
+        let lab = lab_binary_path().filter(|_| can_observe_requests())?;
+        let mut command = Command::new("taskset");
+        let arguments =
+            ["echo-server", "--design", "event-loop", "--service-us", "500", "--port", "0", "--log", "/dev/null"];
+        let command = process::kill_with_test(&mut command).args(["-c", "0"]).arg(lab).args(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("taskset can be started");
+        let address = read_address(&mut child);
+        let stop = Arc::new(AtomicBool::new(false));
+        let client = thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                let mut stream = TcpStream::connect(address).expect("it listens");
+                while !stop.load(Ordering::Relaxed) {
+                    let answered = send_request(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE]));
+                    answered.expect("it answers");
+                }
+            }
+        });
+        Some(Self { child, stop, client: Some(client), address })
+    }
+
+    fn target(&self) -> String {
+        format!("port:{}", self.address.port())
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.client.take().map(JoinHandle::join);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn estimate_changes_nothing_and_is_made_again_from_its_recording() {
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(service) = Loaded::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (kept, json) = (path("recording"), path("result.json"));
+    let before = (Footprint::capture(), allowed_cpus(service.child.id()));
+    let target = service.target();
+    let recorded = estimate(&["--service", &target, "--lanes", "0:1", "--for", "1s", "--keep", &kept, "--json", &json]);
+    assert_eq!(recorded.status.code(), Some(0), "{}", text(&recorded.stderr));
+    before.0.wait_until_restored();
+    assert_eq!(allowed_cpus(service.child.id()), before.1);
+    let said = text(&recorded.stdout);
+    let command = format!("sidelane run --service {target} --lanes 0:1 -- COMMAND");
+    assert!(said.contains("requests/s, CPU 0 busy for") && said.contains("borrow-idle"), "{said}");
+    let result: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    assert!(rows.len() == 10 && rows[0]["requests_count"].as_f64() > Some(0.0), "{result}");
+    let recommended = &result["settings"]["recommended"];
+    assert!(recommended.is_null() || recommended == &Value::from(command), "{result}");
+
+    let mut content = Vec::new();
+    GzDecoder::new(&*fs::read(&kept).unwrap()).read_to_end(&mut content).unwrap();
+    let content = text(&content);
+    assert!(content.starts_with("sidelane recording 1\n") && !content.contains("127.0.0.1"), "{content}");
+
+    let again = estimate(&[&kept, "--slo", "p99=1h", "--slowdown", "1.5"]);
+    let said = text(&again.stdout);
+    assert!(
+        again.status.success() && said.contains("deadline, p99=3600s") && said.contains("take 1.5 times"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_cannot_be_estimated_is_refused_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("notes.txt");
+    fs::write(&file, "no recording").unwrap();
+    let refused = estimate(&[&file.display().to_string()]);
+    assert_eq!(refused.status.code(), Some(EXIT_FAILURE));
+    let said = text(&refused.stderr);
+    assert!(said.contains("notes.txt: ") && said.contains("name a file that `sidelane estimate --keep`"), "{said}");
+
+    let own = format!("pid:{}", std::process::id());
+    let anywhere = estimate(&["--service", &own, "--lanes", "0:1", "--for", "1s"]);
+    let said = text(&anywhere.stderr);
+    assert!(anywhere.status.code() == Some(EXIT_FAILURE), "{said}");
+    assert!(said.contains("confine it first (taskset") || said.contains("there is no CPU"), "{said}");
+}
