@@ -102,8 +102,7 @@ pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
         let length = Unit::S.human(length.as_secs_f64());
         EstimateNote::RecordingFull { size_mb: SIZE_MAX_BYTES >> 20, length }
     });
-    let explained = observed.requests.kind().explanation_note().map(Note::from);
-    let notes = full.map(Note::from).into_iter().chain(explained).chain(unseen.map(Note::from));
+    let notes = full.map(Note::from).into_iter().chain(unseen.map(Note::from));
     Ok((recording, notes.chain(own_threads::overhead_note().map(Note::from)).collect()))
 }
 
