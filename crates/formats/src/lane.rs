@@ -223,7 +223,8 @@ impl LaneSnapshot {
     pub fn service_time_ns(&self, now_ns: u64) -> u64 {
         // A thread may be switched in after the caller read `now_ns`; it then counts with a time of 0.
         let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
-        self.lc_done_ns + turn_ns
+        // A program in batch can fill the words that it maps with anything.
+        self.lc_done_ns.saturating_add(turn_ns)
     }
 }
 
