@@ -59,6 +59,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(2);
 const REPLACED_WITHIN: Duration = Duration::from_secs(10);
 /// Two blows within 0.5 s are not answered (docs/explanation/security.md), so the campaign waits after a replacement.
 const BETWEEN_BLOWS: Duration = Duration::from_secs(1);
+/// Least limit of open files: the shell that starts a round saves descriptors as 10 and above.
+const FILES_MIN: u64 = 16;
 const AT_MS_MAX: u64 = 1_000;
 const LASTS_MS_MAX: u64 = 700;
 /// CPUs of a service that may run everywhere.
@@ -642,7 +644,7 @@ fn start_subject(fault: Fault, server: &Server, around: &Surroundings) -> Result
         run = run.through_wrapper(&["sh", "-c", &home.enter_command()]);
     }
     if fault.has(Kind::FewFiles) {
-        run = run.with_limits(&[(libc::RLIMIT_NOFILE, 8 + fault.variant % 60)]);
+        run = run.with_limits(&[(libc::RLIMIT_NOFILE, FILES_MIN + fault.variant % 60)]);
     }
     if fault.has(Kind::OfflineCpu) {
         run = run.with_variable("SIDELANE_OFFLINE", &around.text("offline"));
