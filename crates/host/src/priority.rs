@@ -10,6 +10,10 @@ use crate::cpulist::CpuSet;
 /// what an administrator is likely to have made real-time on purpose.
 pub const HOLDER_PRIORITY: i32 = 10;
 
+/// Real-time priority of the thread that decides for the agent, whose turns are short and limited. Batch that has raised
+/// itself above the holders must not keep the thread from running that puts this right.
+pub const DECIDER_PRIORITY: i32 = 90;
+
 /// Restricts the calling thread to `cpus`.
 pub fn pin_this_thread(cpus: &[u32]) -> io::Result<()> {
     pin_thread(0, cpus)

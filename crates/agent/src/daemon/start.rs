@@ -6,7 +6,7 @@ use std::rc::Rc;
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::HOLDER_PRIORITY;
+use sidelane_host::priority::DECIDER_PRIORITY;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::run_times::union_of_affinities;
 use sidelane_host::topology::online_cpus;
@@ -156,10 +156,10 @@ fn find_services(config: &Config) -> (CpuMask, Vec<DiscoveryProblem>) {
     (to_cpu_mask(&union_of_affinities(&pids)), finder.problems())
 }
 
-/// Gives the calling thread priority over batch and napping holders. Returns the limit of its CPU time, or a note on
+/// Gives the calling thread priority over batch and holders. Returns the limit of its CPU time, or a note on
 /// why that failed.
 fn raise_priority() -> (Option<TurnLimit>, Option<LaneNote>) {
-    match TurnLimit::for_this_thread(HOLDER_PRIORITY + 1) {
+    match TurnLimit::for_this_thread(DECIDER_PRIORITY) {
         Ok(turns) => (Some(turns), None),
         Err(error) => (None, Some(LaneNote::NotUrgent { error: error.to_string() })),
     }
