@@ -74,7 +74,7 @@ impl Drop for Loaded {
 }
 
 #[test]
-fn estimate_changes_nothing_and_is_made_again_from_its_recording() {
+fn estimate_changes_nothing_and_can_be_made_again() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(service) = Loaded::start() else { return };
     let dir = tempfile::tempdir().unwrap();
