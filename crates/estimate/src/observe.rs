@@ -103,7 +103,7 @@ pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
         EstimateNote::RecordingFull { size_mb: SIZE_MAX_BYTES >> 20, length }
     });
     let notes = full.map(Note::from).into_iter().chain(unseen.map(Note::from));
-    Ok((recording, notes.chain(own_threads::overhead_note().map(Note::from)).collect()))
+    Ok((recording, notes.chain(own_threads::overhead_note()).collect()))
 }
 
 /// Finds the service and its lanes. The service has to keep off the batch lanes, as it has to for `run`.

@@ -98,7 +98,8 @@ impl Spread {
         // Turns are counted in millions at most; a corrupt count must not make as many tasks.
         let other_turns = used.turns.saturating_sub(count).min(rest);
         let per_turn = rest / turns;
-        let per_request = if count > 0 { (rest - other_turns.saturating_mul(per_turn).min(rest)) / count } else { 0 };
+        let of_requests = rest - other_turns.saturating_mul(per_turn).min(rest);
+        let per_request = of_requests.checked_div(count).unwrap_or(0);
         Self { share, per_turn, per_request, other_turns }
     }
 
