@@ -71,7 +71,10 @@ impl fmt::Display for FinalLendingLimits {
             (_, false) => write!(f, "batch may delay a request by {budget}")?,
         }
         if let Budget::Slo(slo) = self.lending.budget {
-            write!(f, " (at the end, from {})", objective::format_objective(slo))?;
+            // An age beyond the objective needs a reason: it grows while the objective is kept.
+            let is_beyond = self.lending.policy.limits_by_age() && self.budget_ns > slo.limit_ns;
+            let why = if is_beyond { ", which was far from missed" } else { "" };
+            write!(f, " (at the end, from {}{why})", objective::format_objective(slo))?;
         }
         if self.lending.policy.needs_contention_cost() {
             let percent = f64::from(self.contention_cost.ppm()) / 1e4;

@@ -189,10 +189,25 @@ mod tests {
         let bursty = Arrivals::Bursty { calm_gap_ns: 1e6, burst_gap_ns: 1e5, calm_ns: 2e7, burst_ns: 5e6 };
         let on_off = Arrivals::OnOff { gap_ns: 1e5, on_ns: (1e7, 3e7), off_ns: (2e6, 4e6) };
         let trace = Arrivals::Trace([5_000, 10_000, 90_000].into());
-        for arrivals in [Arrivals::Poisson { gap_ns: 1e6 }, bursty, on_off, trace] {
+        let request = |gap_ns| RecordedTask { gap_ns, work_ns: 1, away_ns: 0, worker: 0, is_request: true };
+        let recording = Arrivals::Recording([5_000, 10_000, 90_000].map(request).into());
+        for arrivals in [Arrivals::Poisson { gap_ns: 1e6 }, bursty, on_off, trace, recording] {
             for arrivals in [arrivals.clone(), arrivals.with_mean_gap(3e6)] {
                 let (mean, wanted) = (mean_gap_ns(&arrivals), arrivals.mean_gap_ns());
                 assert!((mean / wanted - 1.0).abs() < 0.02, "{arrivals:?}: {mean} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn recorded_tasks_arrive_in_their_order_and_again() {
+        let task = |gap_ns, is_request| RecordedTask { gap_ns, work_ns: gap_ns / 2, away_ns: 0, worker: 1, is_request };
+        let tasks = [task(10, true), task(20, false)];
+        let (mut client, mut rng) = (Client::new(Arrivals::Recording(tasks.into())), Rng::new(5, Stream::Arrivals));
+        for _ in 0..2 {
+            for expected in tasks {
+                assert_eq!(client.draw_gap_ns(&mut rng), Nanos::from(expected.gap_ns));
+                assert_eq!(client.arriving_task(), Some(expected));
             }
         }
     }
