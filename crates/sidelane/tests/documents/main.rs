@@ -51,6 +51,7 @@ pages! {
     big_little: "docs/guides/big-little.md",
     compare_runs: "docs/guides/compare-runs.md",
     containers: "docs/guides/containers.md",
+    estimate: "docs/guides/estimate.md",
     gc_backup: "docs/guides/gc-backup.md",
     install: "docs/guides/install.md",
     messages: "docs/guides/messages.md",
