@@ -195,11 +195,12 @@ fn kept_by(arguments: &[&str]) -> (Capabilities, StartedPrograms) {
 fn each_verb_keeps_what_the_page_says() {
     let service = ["--service", "pid:1"];
     let proxy = ["proxy", "--listen", "127.0.0.1:0", "--active", "127.0.0.1:1"];
-    let verbs: [(&str, Vec<&str>); 10] = [
+    let verbs: [(&str, Vec<&str>); 11] = [
         ("run", [&["run"], &service[..], &["--", "true"]].concat()),
         ("agent", vec!["agent", "--config", "agent.toml"]),
         ("hurry", [&["hurry"], &service[..]].concat()),
         ("requests", [&["requests"], &service[..]].concat()),
+        ("estimate", [&["estimate"], &service[..]].concat()),
         ("trace", [&["trace"], &service[..]].concat()),
         ("observe", [&["observe"], &service[..]].concat()),
         ("proxy", proxy.to_vec()),

@@ -18,8 +18,7 @@ use super::common::{JsonFile, RunDirectory};
     before_help = "\
 Find out what batch would get beside a service, and what requests would pay:
   sidelane estimate --service port:6379 --for 10m
-Keep the recording, and estimate from it again with an objective:
-  sidelane estimate --service port:6379 --for 1h --keep monday.sidelane
+Estimate again from a recording that --keep has written, with an objective:
   sidelane estimate monday.sidelane --slo p99=5ms",
     after_help = "\
 The service is only observed, as by sidelane requests: nothing is held, moved or confined. A recording has times and CPU \
