@@ -24,6 +24,10 @@ pub const UNIT_NS: u64 = 100;
 const MAGIC: &str = "sidelane recording 1";
 /// Longest block: a second has far fewer requests.
 const BLOCK_BYTES_MAX: usize = 256 << 20;
+/// Longest time that counts as a second, in units: the recorder may have waited for a CPU.
+const SECOND_MAX: u64 = 60 * 10_000_000;
+/// Longest time from the end of a recording to the arrival of a request in it, in units.
+const LATE_MAX: u64 = SECOND_MAX;
 /// Most request lanes of a recording, as many as the simulator has.
 const LANES_MAX: usize = sidelane_sim::model::CORES_MAX;
 
@@ -214,6 +218,10 @@ impl Recording {
             recording.seconds.push(second.ok_or_else(|| wrong("a second in it is wrong"))?);
         }
         recording.requests.sort_by_key(|request| request.arrived);
+        let last = recording.requests.last().map_or(0, |request| request.arrived);
+        if last > (recording.length_ns() / UNIT_NS).saturating_add(LATE_MAX) {
+            return Err(wrong("a request in it arrived after its end"));
+        }
         Ok(recording)
     }
 
@@ -226,6 +234,10 @@ impl Recording {
         }
         let mut next = || decode_varint(block).ok();
         let (length, beside_idle, empty, lost) = (next()?, next()?, next()?, next()?);
+        let is_busy_longer = lanes.iter().any(|lane| lane.busy > SECOND_MAX || lane.turns > SECOND_MAX);
+        if length > SECOND_MAX || is_busy_longer {
+            return None;
+        }
         while !block.is_empty() {
             let mut next = || decode_varint(block).ok();
             let lane = u8::try_from(next()?).ok().filter(|lane| usize::from(*lane) < lane_count)?;
@@ -293,6 +305,7 @@ pub(crate) mod tests {
     use sidelane_host::topology::PairKind;
 
     use super::*;
+    use crate::tasks::Tasks;
 
     pub(crate) fn head() -> Head {
         Head {
@@ -369,8 +382,9 @@ pub(crate) mod tests {
             let head = serde_json::to_string(&head()).unwrap();
             out.write_all(format!("{MAGIC}\n{head}\n").as_bytes()).unwrap();
             out.write_all(bytes).unwrap();
-            let _ = Recording::read(&*out.finish().unwrap(), "f");
-            let _ = Recording::read(bytes, "f");
+            for recording in [Recording::read(&*out.finish().unwrap(), "f"), Recording::read(bytes, "f")] {
+                recording.iter().for_each(|recording| drop(Tasks::new(recording)));
+            }
         });
     }
 }

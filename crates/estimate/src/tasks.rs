@@ -19,6 +19,9 @@ use crate::recording::{LaneSecond, RecordedRequest, Recording, UNIT_NS};
 /// Longest time between two tasks: a longer pause has tasks without work in it.
 const GAP_MAX: u64 = 40_000_000;
 
+/// Shortest time from one turn of the service to the next.
+const TURN_MIN: u64 = 10;
+
 /// Tasks of all lanes of a recording.
 #[derive(Clone, Debug)]
 pub struct Tasks {
@@ -60,7 +63,7 @@ fn place_tasks(recording: &Recording) -> Vec<Timed> {
         rest = later;
         for (lane, used) in second.lanes.iter().enumerate() {
             let own = || of_second.iter().filter(move |request| usize::from(request.lane) == lane);
-            let spread = Spread::new(*used, own());
+            let spread = Spread::new(*used, own(), second.length);
             tasks.extend(own().map(|request| spread.request(request)));
             let step = second.length / (spread.other_turns + 1);
             tasks.extend((1..=spread.other_turns).map(|number| Timed {
@@ -89,14 +92,14 @@ struct Spread {
 }
 
 impl Spread {
-    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>) -> Self {
+    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>, length: u64) -> Self {
         let (count, server) =
             requests.fold((0_u64, 0_u64), |(count, sum), request| (count + 1, sum + u64::from(request.server)));
         let share = if server > used.busy { used.busy as f64 / server as f64 } else { 1.0 };
         let rest = used.busy.saturating_sub(server);
         let turns = used.turns.max(count).max(1);
-        // Turns are counted in millions at most; a corrupt count must not make as many tasks.
-        let other_turns = used.turns.saturating_sub(count).min(rest);
+        // A wrong count must not make as many tasks.
+        let other_turns = used.turns.saturating_sub(count).min(length / TURN_MIN);
         let per_turn = rest / turns;
         let of_requests = rest - other_turns.saturating_mul(per_turn).min(rest);
         let per_request = of_requests.checked_div(count).unwrap_or(0);
