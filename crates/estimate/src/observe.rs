@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -15,21 +16,16 @@ use sidelane_lanes::placement::{Placement, PlacementError};
 use sidelane_report::Unit;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::watch_progress::WatchProgress;
-use sidelane_requests::emitted::Emitters;
-use sidelane_requests::{Request, RequestSource, Requests, can_track, unobserved_socket_note};
+use sidelane_requests::Request;
+use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 use sidelane_rollback::own_threads;
 use sidelane_tracker::accounting::Accounting;
 use sidelane_tracker::ledger::TurnKind;
-use sidelane_tracker::tracker::Purpose;
-use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
+use sidelane_tracker::tracker::LaneMemory;
 
 use crate::note::EstimateNote;
 use crate::recording::{Head, LaneSecond, RecordedRequest, Recording, RecordingWriter, Second, UNIT_NS};
 
-/// Interval at which requests are read: the kernel program's ring must not fill up.
-const DRAIN_EVERY: Duration = Duration::from_millis(50);
-/// Interval at which the observer searches for a service that was restarted.
-const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 const SECOND: Duration = Duration::from_secs(1);
 /// Size at which a recording ends. It would take half a day of 5,000 requests a second.
 const SIZE_MAX_BYTES: u64 = 1 << 30;
@@ -51,13 +47,13 @@ pub struct ObserveOptions {
 pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
     let placement = find_placement(options)?;
     let until = Shutdown::on_posix_signals()?;
-    let mut observed = Observed::begin(&placement)?;
+    let mut seconds = Seconds::begin(&placement)?;
     let head = Head {
         service: options.target.to_string(),
         request_lanes: placement.lanes.request_lanes.iter().collect(),
         batch_lanes: placement.lanes.batch_cpus().iter().collect(),
         declared: options.lanes.clone(),
-        source: observed.requests.kind().to_string(),
+        source: seconds.watched.requests.kind().to_string(),
         machine: machine::describe(placement.lanes.kind),
     };
     let mut sink = Sink::create(options.keep.as_deref(), &head)?;
@@ -68,29 +64,25 @@ pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
     let (began, mut looked_at, mut count) = (Instant::now(), Instant::now(), 0_usize);
     let (mut progress, mut full) = (WatchProgress::new(options.length), None);
     while began.elapsed() < options.length && until.wait(DRAIN_EVERY)? {
-        observed.drain()?;
-        if observed.second_is_over() {
-            count += observed.second.requests.len();
-            sink.write(&observed.end_second())?;
+        seconds.drain()?;
+        if seconds.second_began.elapsed() >= SECOND {
+            count += seconds.second.requests.len();
+            sink.write(&seconds.end_second())?;
         }
         if sink.size() > SIZE_MAX_BYTES {
             full = Some(began.elapsed());
             break;
         }
-        progress.show(|| format!("{} requests", Unit::Count.human((count + observed.second.requests.len()) as f64)));
+        progress.show(|| format!("{} requests", Unit::Count.human((count + seconds.second.requests.len()) as f64)));
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
-            observed.update_processes(&options.target)?;
+            seconds.watched.update_processes(&options.target)?;
         }
     }
     progress.clear();
-    observed.finish()?;
-    let unseen = unobserved_socket_note(
-        &options.target.to_string(),
-        &observed.tracking.processes().into_iter().collect(),
-        observed.tracking.port(),
-    );
-    sink.write(&observed.end_second())?;
+    seconds.finish()?;
+    let unseen = seconds.watched.unobserved_socket_note(&options.target);
+    sink.write(&seconds.end_second())?;
     let recording = sink.end()?;
     if recording.requests.is_empty() {
         bail!(
@@ -117,10 +109,10 @@ fn find_placement(options: &ObserveOptions) -> Result<Placement> {
     }
 }
 
-/// A service under observation.
-struct Observed {
-    requests: RequestSource,
-    tracking: ServiceTracking,
+/// Seconds of a recording, as they are observed.
+struct Seconds {
+    watched: Watched,
+    memory: Arc<LaneMemory>,
     request_lanes: Vec<u32>,
     batch_lanes: CpuSet,
     began_ns: u64,
@@ -130,79 +122,52 @@ struct Observed {
     second: Second,
 }
 
-impl Observed {
+impl Seconds {
     fn begin(placement: &Placement) -> Result<Self> {
         let Placement { target, service, lanes, .. } = placement;
-        own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
-        let emitters = Emitters::find(&service.pids);
-        if emitters.is_none() {
-            can_track()?;
-        }
-        let purpose = Purpose::Watch { requests: emitters.is_none() };
-        let tracking = ServiceTracking::with_own_tracker(service, lanes, LaneUse::default(), purpose)?;
-        let requests = match emitters {
-            Some(emitters) => RequestSource::Emitted(emitters),
-            None => RequestSource::Sockets(Requests::track(&tracking, &target.to_string(), &service.pids)?),
-        };
-        tracking.tracker().attach()?;
-        tracking.add_processes(&service.pids);
-        let before = tracking.tracker().memory().accounting();
+        let watched = Watched::begin_with_lanes(target, service, lanes)?;
+        let memory = watched.lanes().expect("lanes are observed");
+        let before = memory.accounting();
         Ok(Self {
-            requests,
+            watched,
+            memory,
             request_lanes: lanes.request_lanes.iter().collect(),
             batch_lanes: lanes.batch_cpus(),
             began_ns: before.at_ns,
             second_began: Instant::now(),
             before,
             second: Second::default(),
-            tracking,
         })
     }
 
     fn drain(&mut self) -> Result<()> {
-        let Self { requests, second, request_lanes, began_ns, .. } = self;
-        Ok(requests.drain(|request| second.requests.extend(to_recorded(request, request_lanes, *began_ns)))?)
+        let Self { watched, second, request_lanes, began_ns, .. } = self;
+        let add = |request: &Request| second.requests.extend(to_recorded(request, request_lanes, *began_ns));
+        Ok(watched.requests.drain(add)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.tracking.tracker().detach();
-        let Self { requests, second, request_lanes, began_ns, .. } = self;
-        Ok(requests.finish(|request| second.requests.extend(to_recorded(request, request_lanes, *began_ns)))?)
-    }
-
-    fn second_is_over(&self) -> bool {
-        self.second_began.elapsed() >= SECOND
+        let Self { watched, second, request_lanes, began_ns, .. } = self;
+        let add = |request: &Request| second.requests.extend(to_recorded(request, request_lanes, *began_ns));
+        Ok(watched.finish(add)?)
     }
 
     /// Ends the present second, and returns it.
     fn end_second(&mut self) -> Second {
-        let now = self.tracking.tracker().memory().accounting();
+        let now = self.memory.accounting();
         let used = now.since(&self.before);
         let mut second = std::mem::take(&mut self.second);
         second.length = used.at_ns / UNIT_NS;
-        second.lanes = self
-            .request_lanes
-            .iter()
-            .map(|cpu| {
-                let lane = used.lane(*cpu);
-                LaneSecond { busy: lane.lc_ns / UNIT_NS, turns: lane.lc_switches }
-            })
-            .collect();
+        let lanes = self.request_lanes.iter().map(|cpu| used.lane(*cpu));
+        second.lanes = lanes.map(|lane| LaneSecond { busy: lane.lc_ns / UNIT_NS, turns: lane.lc_switches }).collect();
         for cpu in self.batch_lanes.iter() {
             let ledger = used.lane(cpu).ledger;
             second.beside_idle += ledger.all_idle_ns() / UNIT_NS;
             second.empty += ledger.idle_ns(TurnKind::Empty) / UNIT_NS;
         }
-        second.lost = self.requests.take_lost();
+        second.lost = self.watched.requests.take_lost();
         (self.before, self.second_began) = (now, Instant::now());
         second
-    }
-
-    fn update_processes(&mut self, target: &Target) -> Result<()> {
-        let Ok(found) = target.find() else { return Ok(()) };
-        own_threads::keep_off_service_cpus(&target.to_string(), &found.pids);
-        self.tracking.add_processes(&found.pids);
-        Ok(self.requests.update_processes(&found.pids)?)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -10,10 +11,9 @@ use anyhow::{Context, Result};
 use super::emitted::Emitters;
 use super::log;
 use super::records::Request;
-use super::source::RequestSource;
+use super::source::{RequestSource, Source};
 use super::summary::Summary;
 use super::tracked::{RequestError, Requests, can_track, find_listeners, unobserved_socket_note};
-use super::window::Window;
 use crate::note::RequestNote;
 use sidelane_diagnostics::log_note::LogNote;
 use sidelane_diagnostics::note::Note;
@@ -25,7 +25,7 @@ use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::watch_progress::WatchProgress;
 use sidelane_report::{TimeBins, Unit};
 use sidelane_rollback::own_threads;
-use sidelane_tracker::tracker::Purpose;
+use sidelane_tracker::tracker::{LaneMemory, Purpose};
 use sidelane_tracker::tracking::{LaneUse, ServiceTracking};
 
 pub const DRAIN_EVERY: Duration = Duration::from_millis(50);
@@ -72,10 +72,11 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
-    let window = watched.finish(&mut |request| {
+    watched.finish(|request| {
         record(&mut latencies, began.elapsed(), request);
         log.write(request);
     })?;
+    let window = watched.requests.take_window();
     let unseen = watched.unobserved_socket_note(&options.target);
     let log = log.end()?.map(Note::from);
     let of_requests = window.notes().chain(source.explanation_note()).chain(unseen).map(Note::from);
@@ -105,7 +106,7 @@ pub fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError>
 /// Running observation of a service.
 pub struct Watched {
     pub requests: RequestSource,
-    /// Tracking by the kernel program; `None` if the service emits its requests.
+    /// Tracking by the kernel program; `None` if the service emits its requests, and lanes are not observed.
     tracking: Option<ServiceTracking>,
 }
 
@@ -116,14 +117,33 @@ impl Watched {
         if let Some(emitters) = Emitters::find(&service.pids) {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
-        can_track()?;
-        let lanes = Lanes::without_batch_lanes(allowed_cpus(&service.pids));
-        let purpose = Purpose::Watch { requests: true };
-        let tracking = ServiceTracking::with_own_tracker(service, &lanes, LaneUse::default(), purpose)?;
-        let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
+        Self::track(target, service, &Lanes::without_batch_lanes(allowed_cpus(&service.pids)), None)
+    }
+
+    /// Starts to observe a service with its lanes, from whatever source its requests come.
+    pub fn begin_with_lanes(target: &Target, service: &Service, lanes: &Lanes) -> Result<Self> {
+        own_threads::keep_off_service_cpus(&target.to_string(), &service.pids);
+        Self::track(target, service, lanes, Emitters::find(&service.pids))
+    }
+
+    fn track(target: &Target, service: &Service, lanes: &Lanes, emitters: Option<Emitters>) -> Result<Self> {
+        if emitters.is_none() {
+            can_track()?;
+        }
+        let purpose = Purpose::Watch { requests: emitters.is_none() };
+        let tracking = ServiceTracking::with_own_tracker(service, lanes, LaneUse::default(), purpose)?;
+        let requests = match emitters {
+            Some(emitters) => RequestSource::Emitted(emitters),
+            None => RequestSource::Sockets(Requests::track(&tracking, &target.to_string(), &service.pids)?),
+        };
         tracking.tracker().attach()?;
         tracking.add_processes(&service.pids);
-        Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
+        Ok(Self { requests, tracking: Some(tracking) })
+    }
+
+    /// Returns the memory of the lanes; `None` if lanes are not observed.
+    pub fn lanes(&self) -> Option<Arc<LaneMemory>> {
+        self.tracking.as_ref().map(|tracking| tracking.tracker().memory())
     }
 
     /// Updates the processes of the service, which may have been restarted.
@@ -137,17 +157,17 @@ impl Watched {
     }
 
     /// Returns a warning about sockets that are not observed; `None` if the service emits its requests.
-    fn unobserved_socket_note(&self, target: &Target) -> Option<RequestNote> {
-        let tracking = self.tracking.as_ref()?;
+    pub fn unobserved_socket_note(&self, target: &Target) -> Option<RequestNote> {
+        let tracking = self.tracking.as_ref().filter(|_| self.requests.kind() == Source::Sockets)?;
         unobserved_socket_note(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
 
-    fn finish(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
+    /// Ends the observation, with a call of `each` for all remaining requests.
+    pub fn finish(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         if let Some(tracking) = &self.tracking {
             tracking.tracker().detach();
         }
-        self.requests.finish(each)?;
-        Ok(self.requests.take_window())
+        self.requests.finish(each)
     }
 }
 
