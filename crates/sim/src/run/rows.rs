@@ -72,9 +72,7 @@ fn row(experiment: &Experiment, point: &[Outcome], outcome: &Outcome) -> Row {
 /// Returns by how much the objective's percentile is above its limit, in percent; `None` if it is not.
 fn over_slo_percent(experiment: &Experiment, outcome: &Outcome) -> Option<f64> {
     let slo = experiment.first()?.objective?;
-    let figures = &outcome.figures;
-    let known = [(50.0, figures.p50_ns), (95.0, figures.p95_ns), (99.0, figures.p99_ns), (99.9, figures.p999_ns)];
-    let (_, ns) = known.into_iter().find(|(percentile, _)| *percentile == slo.percentile)?;
+    let ns = outcome.figures.objective_ns?;
     (ns > slo.limit_ns).then(|| (ns as f64 / slo.limit_ns as f64 - 1.0) * 100.0)
 }
 
