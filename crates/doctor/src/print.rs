@@ -84,9 +84,7 @@ impl Printer {
         if rows.is_empty() {
             return String::new();
         }
-        let grids = Grid::split_to_fit(&TITLES, &rows, self.width - INDENT.len());
-        let grids: Vec<String> = grids.iter().map(|grid| grid.draw(self.ink)).collect();
-        let lines: String = grids.join("\n").lines().map(|line| format!("{INDENT}{line}\n")).collect();
+        let lines = Grid::draw_indented(&TITLES, &rows, self.width, INDENT, self.ink);
         let mut key = KEY.to_owned();
         if gates.iter().any(is_off_before_service) {
             key.push_str(GONE_BEFORE);

@@ -27,8 +27,8 @@ pub enum Setting {
     Alone,
     /// Batch on its lanes without Sidelane, in SCHED_IDLE.
     Unmanaged,
-    /// Batch under a policy, with an objective if the policy needs one.
-    Lent(PolicyKind, Option<Objective>),
+    /// Batch under a policy. A policy that runs batch beside requests has the objective for it.
+    Lent(PolicyKind),
 }
 
 /// What a setting would give and cost.
@@ -90,30 +90,33 @@ pub struct Estimated {
     pub high: Outcome,
 }
 
-/// Returns the settings that are simulated for an objective: without batch, under each policy, without Sidelane.
-pub fn settings(objective: Objective) -> Vec<Setting> {
-    vec![
-        Setting::Alone,
-        Setting::Lent(PolicyKind::BorrowIdle, None),
-        Setting::Lent(PolicyKind::DynamicRefresh, Some(objective)),
-        Setting::Lent(PolicyKind::Deadline, Some(objective)),
-        Setting::Unmanaged,
-    ]
-}
+/// Settings of an estimate: without batch, under each policy, without Sidelane.
+const SETTINGS: [Setting; 5] = [
+    Setting::Alone,
+    Setting::Lent(PolicyKind::BorrowIdle),
+    Setting::Lent(PolicyKind::DynamicRefresh),
+    Setting::Lent(PolicyKind::Deadline),
+    Setting::Unmanaged,
+];
 
-/// Simulates each setting with both ends of the range, on all CPUs of this process.
-pub fn estimate(recording: &Recording, tasks: &Tasks, settings: &[Setting], range: SlowdownRange) -> Vec<Estimated> {
-    let count = 2 * settings.len();
-    let outcomes = parallel::map(count, parallel::threads(), |index| {
+/// Simulates all settings with both ends of the range, on all CPUs of this process.
+pub fn estimate(recording: &Recording, tasks: &Tasks, objective: Objective, range: SlowdownRange) -> Vec<Estimated> {
+    let outcomes = parallel::map(2 * SETTINGS.len(), parallel::threads(), |index| {
         let slowdown = if index % 2 == 0 { range.low } else { range.high };
-        simulate(recording, tasks, settings[index / 2], slowdown)
+        simulate(recording, tasks, SETTINGS[index / 2], objective, slowdown)
     });
     outcomes.chunks(2).map(|pair| Estimated { low: pair[0].clone(), high: pair[1].clone() }).collect()
 }
 
 /// Simulates a setting beside the work of a recording.
-pub fn simulate(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown: f64) -> Outcome {
-    let model = model(recording, tasks, setting, slowdown);
+pub fn simulate(
+    recording: &Recording,
+    tasks: &Tasks,
+    setting: Setting,
+    objective: Objective,
+    slowdown: f64,
+) -> Outcome {
+    let model = model(recording, tasks, setting, objective, slowdown);
     let figures = run_machine(&model);
     // A core's batch lanes are simulated as equal; the recording may have fewer lanes than that.
     let per_core = (model.machine.lanes_per_core - 1) as f64;
@@ -122,19 +125,18 @@ pub fn simulate(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown
     Outcome { setting, slowdown, figures, batch_per_day_s }
 }
 
-fn model(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown: f64) -> Model {
+fn model(recording: &Recording, tasks: &Tasks, setting: Setting, objective: Objective, slowdown: f64) -> Model {
     let (request_lanes, batch_lanes) = (recording.head.request_lanes.len(), recording.head.batch_lanes.len());
     let mut smt = Interference::new(&["service".to_owned(), "batch".to_owned()]);
     let (service, batch) = (smt.class("service").expect("named above"), smt.class("batch").expect("named above"));
     smt.set_slowdown(service, batch, slowdown);
     smt.set_slowdown(batch, service, slowdown);
-    let (beside, objective) = match setting {
-        Setting::Alone => (BatchMode::Nothing, None),
-        Setting::Unmanaged => (BatchMode::Unmanaged, None),
-        Setting::Lent(policy, objective) => {
-            let budget = if objective.is_some() { Budget::Slo } else { Budget::None };
-            let config = BorrowConfig::with_min_idle(None);
-            (BatchMode::Lent(Lending::with_policy(policy, config, budget)), objective)
+    let beside = match setting {
+        Setting::Alone => BatchMode::Nothing,
+        Setting::Unmanaged => BatchMode::Unmanaged,
+        Setting::Lent(policy) => {
+            let budget = if policy.needs_requests() { Budget::Slo } else { Budget::None };
+            BatchMode::Lent(Lending::with_policy(policy, BorrowConfig::with_min_idle(None), budget))
         }
     };
     Model {
@@ -156,7 +158,7 @@ fn model(recording: &Recording, tasks: &Tasks, setting: Setting, slowdown: f64) 
         batch: vec![Job::endless("batch", batch)],
         smt,
         setting: SimSetting { name: String::new(), beside, gate: Gate::holder() },
-        objective,
+        objective: Some(objective),
         faults: Vec::new(),
         warm_up_ns: 0,
         until: RunEnd::Time(recording.length_ns().max(S / 1_000)),

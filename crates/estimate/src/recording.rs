@@ -186,7 +186,7 @@ impl Recording {
     pub fn load(path: &Path) -> Result<Self, RecordingError> {
         let file = path.display().to_string();
         let bytes = File::open(path).map_err(|error| RecordingError::Io { file: file.clone(), error })?;
-        Self::read(BufReader::new(bytes), &file)
+        Self::read(bytes, &file)
     }
 
     /// Reads a recording. `file` is its name in errors.

@@ -145,18 +145,16 @@ fn to_recorded(tasks: &[Timed], recording: &Recording) -> Vec<RecordedTask> {
             is_request: task.latency.is_some(),
         });
     }
-    let end = (recording.length_ns() / UNIT_NS).max(last_arrival_of(tasks) + 1);
+    let end = (recording.length_ns() / UNIT_NS).max(tasks.last().map_or(0, |task| task.arrived) + 1);
     let gap = pass_to(&mut recorded, end);
     recorded.push(idle(gap));
     recorded
 }
 
-fn last_arrival_of(tasks: &[Timed]) -> u64 {
-    tasks.last().map_or(0, |task| task.arrived)
-}
-
 #[cfg(test)]
 mod tests {
+    use sidelane_policy::borrow::Objective;
+
     use super::*;
     use crate::outcome::{Outcome, Setting, simulate};
     use crate::recording::Second;
@@ -192,7 +190,8 @@ mod tests {
     fn replay_alone_has_the_recorded_latencies() {
         let recording = recording();
         let tasks = Tasks::new(&recording);
-        let Outcome { figures, .. } = simulate(&recording, &tasks, Setting::Alone, 1.5);
+        let objective = Objective { percentile: 99.0, limit_ns: 1 };
+        let Outcome { figures, .. } = simulate(&recording, &tasks, Setting::Alone, objective, 1.5);
         let recorded = |percentile: f64| tasks.latencies.value_at_percentile(percentile) as f64;
         for (percentile, ns) in [(50.0, figures.p50_ns), (99.0, figures.p99_ns)] {
             let ratio = ns as f64 / recorded(percentile);

@@ -1,18 +1,18 @@
 //! An estimate for users: a table, a recommendation with the command to type, and what is not known.
 
-use std::fmt;
-
 use serde_json::{Map, json};
 use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_policy::borrow::{Objective, PolicyKind};
+use sidelane_report::grid::{Grid, Ink};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_requests::objective::format_objective;
 
 use crate::note::EstimateNote;
-use crate::outcome::{Estimated, Outcome, Setting, SlowdownRange, estimate, settings};
-use crate::recording::Recording;
+use crate::outcome::{Estimated, Outcome, Setting, SlowdownRange, estimate};
+use crate::recording::{Head, Recording};
 use crate::tasks::Tasks;
 
+const INDENT: &str = "  ";
 /// Factor from the service's own p99 to the objective that is tried if the user has none.
 const OBJECTIVE_FACTOR: f64 = 1.5;
 /// Share of lost requests, and of the difference between replay and recording, from which a note says so.
@@ -35,22 +35,14 @@ pub struct Choices {
 /// An estimate of what lending would give and cost.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    recording: RecordingFacts,
+    head: Head,
+    headline: String,
+    choices: Choices,
+    /// Objective that was tried: the user's, or one derived from the recording.
     objective: Objective,
-    is_objective_given: bool,
     range: SlowdownRange,
-    is_range_given: bool,
     outcomes: Vec<Estimated>,
     notes: Vec<Note>,
-}
-
-/// What is shown of a recording.
-#[derive(Clone, Debug)]
-struct RecordingFacts {
-    head: crate::recording::Head,
-    length_s: f64,
-    requests: usize,
-    busy_share: f64,
 }
 
 impl Estimate {
@@ -60,7 +52,7 @@ impl Estimate {
         let alone_p99_ns = tasks.latencies.value_at_quantile(0.99);
         let objective = choices.objective.unwrap_or_else(|| objective_of(alone_p99_ns));
         let range = choices.slowdown.unwrap_or(SlowdownRange::OF_SIBLINGS);
-        let outcomes = estimate(recording, &tasks, &settings(objective), range);
+        let outcomes = estimate(recording, &tasks, objective, range);
         let others_share = recording.others_share();
         let replayed_p99_ns = outcomes.first().map_or(0, |alone| alone.low.figures.p99_ns);
         let differs = (replayed_p99_ns as f64 / alone_p99_ns.max(1) as f64 - 1.0).abs();
@@ -72,30 +64,17 @@ impl Estimate {
             (others_share >= SHARED_NOTE_FROM).then(|| EstimateNote::LanesShared { percent: percent(others_share) }),
         ];
         notes.extend(found.into_iter().flatten().map(Note::from));
-        Self {
-            recording: RecordingFacts {
-                head: recording.head.clone(),
-                length_s: recording.length_ns() as f64 / 1e9,
-                requests: recording.requests.len(),
-                busy_share: recording.busy_share(),
-            },
-            objective,
-            is_objective_given: choices.objective.is_some(),
-            range,
-            is_range_given: choices.slowdown.is_some(),
-            outcomes,
-            notes,
-        }
+        Self { head: recording.head.clone(), headline: headline(recording), choices, objective, range, outcomes, notes }
     }
 
     /// Returns the estimate as a result: a row for each setting and each end of the range of slowdowns.
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
-        settings.insert("service".into(), json!(self.recording.head.service));
-        settings.insert("source".into(), json!(self.recording.head.source));
+        settings.insert("service".into(), json!(self.head.service));
+        settings.insert("source".into(), json!(self.head.source));
         settings.insert("objective".into(), json!(format_objective(self.objective)));
         settings.insert("recommended".into(), json!(self.recommended().map(|found| self.command(found.low.setting))));
-        let mut result = ResultFile::new(self.recording.head.machine.clone(), settings);
+        let mut result = ResultFile::new(self.head.machine.clone(), settings);
         let both = self.outcomes.iter().flat_map(|estimated| [&estimated.low, &estimated.high]);
         result.rows = both.map(|outcome| self.row(outcome)).collect();
         result.notes = notes_as_text(&self.notes);
@@ -104,7 +83,7 @@ impl Estimate {
 
     fn row(&self, outcome: &Outcome) -> Row {
         let figures = &outcome.figures;
-        let mut row = Row::new(format!("{}, slowdown {}", name(outcome.setting), outcome.slowdown));
+        let mut row = Row::new(format!("{}, slowdown {}", self.name(outcome.setting), outcome.slowdown));
         row.put("slowdown_ratio", outcome.slowdown);
         row.put("batch_per_day_s", outcome.batch_per_day_s);
         row.put("requests_count", figures.requests as f64);
@@ -126,46 +105,66 @@ impl Estimate {
     fn recommended(&self) -> Option<&Estimated> {
         let keeps = |estimated: &&Estimated| match estimated.low.setting {
             Setting::Alone | Setting::Unmanaged => false,
-            Setting::Lent(policy, _) if !self.is_objective_given => policy == PolicyKind::BorrowIdle,
-            Setting::Lent(..) => self.percentile_ns(&estimated.high) <= self.objective.limit_ns,
+            Setting::Lent(policy) if self.choices.objective.is_none() => policy == PolicyKind::BorrowIdle,
+            Setting::Lent(_) => self.keeps_objective(&estimated.high),
         };
         let batch_s = |estimated: &Estimated| estimated.low.batch_per_day_s.min(estimated.high.batch_per_day_s);
         let best = self.outcomes.iter().filter(keeps).max_by(|one, other| batch_s(one).total_cmp(&batch_s(other)));
         best.filter(|best| batch_s(best) >= WORTH_S)
     }
 
-    /// Returns the latency at the nearest simulated percentile at or above the objective's.
-    fn percentile_ns(&self, outcome: &Outcome) -> u64 {
-        let figures = &outcome.figures;
-        let known = [(50.0, figures.p50_ns), (95.0, figures.p95_ns), (99.0, figures.p99_ns), (99.9, figures.p999_ns)];
-        let found = known.into_iter().find(|(percentile, _)| *percentile >= self.objective.percentile);
-        found.map_or(figures.max_ns, |(_, ns)| ns)
+    fn keeps_objective(&self, outcome: &Outcome) -> bool {
+        outcome.figures.objective_ns.is_some_and(|ns| ns <= self.objective.limit_ns)
     }
 
     /// Returns the command that shares the lanes in this way.
     fn command(&self, setting: Setting) -> String {
-        let head = &self.recording.head;
-        let lanes = head.declared.as_ref().map(|lanes| format!(" --lanes {lanes}")).unwrap_or_default();
+        let lanes = self.head.declared.as_ref().map(|lanes| format!(" --lanes {lanes}")).unwrap_or_default();
         let by = match setting {
-            Setting::Lent(policy, Some(objective)) => {
-                format!(" --slo {} --policy {policy}", format_objective(objective))
+            Setting::Lent(policy) if policy.needs_requests() => {
+                format!(" --slo {} --policy {policy}", format_objective(self.objective))
             }
             _ => String::new(),
         };
-        format!("sidelane run --service {}{lanes}{by} -- COMMAND", head.service)
+        format!("sidelane run --service {}{lanes}{by} -- COMMAND", self.head.service)
     }
 
-    fn headline(&self) -> String {
-        let RecordingFacts { head, length_s, requests, busy_share, .. } = &self.recording;
-        let rate = Unit::Count.human((*requests as f64 / length_s.max(1e-9)).round());
-        let lanes: Vec<String> = head.request_lanes.iter().map(u32::to_string).collect();
-        format!(
-            "{} for {}: {rate} requests/s, CPU {} busy for {}",
-            head.service,
-            Unit::S.human(*length_s),
-            lanes.join(","),
-            Unit::Percent.human(100.0 * busy_share)
-        )
+    fn name(&self, setting: Setting) -> String {
+        match setting {
+            Setting::Alone => "alone".to_owned(),
+            Setting::Unmanaged => "batch without sidelane".to_owned(),
+            Setting::Lent(policy) if policy.needs_requests() => {
+                format!("{policy}, {}", format_objective(self.objective))
+            }
+            Setting::Lent(policy) => policy.to_string(),
+        }
+    }
+
+    /// Returns the cells of a setting in the table: each with both ends of the range.
+    fn cells(&self, estimated: &Estimated) -> [String; 4] {
+        let Estimated { low, high } = estimated;
+        let between = |text: fn(f64) -> String, figure: fn(&Outcome) -> f64| {
+            let (one, other) = (figure(low), figure(high));
+            let (least, most) = (text(one.min(other)), text(one.max(other)));
+            if least == most { least } else { format!("{least} – {most}") }
+        };
+        let latency = |ns: f64| Unit::Ns.human(ns);
+        let batch = match low.setting {
+            Setting::Alone => String::new(),
+            _ => between(hours, |outcome| outcome.batch_per_day_s),
+        };
+        let p50 = between(latency, |outcome| outcome.figures.p50_ns as f64);
+        [self.name(low.setting), batch, p50, between(latency, |outcome| outcome.figures.p99_ns as f64)]
+    }
+
+    /// Returns the estimate as text, with a table that fits a terminal of `width` columns.
+    pub fn text(&self, width: usize, ink: Ink) -> String {
+        let rows: Vec<Vec<String>> = self.outcomes.iter().map(|estimated| self.cells(estimated).into()).collect();
+        let table = Grid::draw_indented(&["", "batch, CPU time a day", "p50", "p99"], &rows, width, INDENT, ink);
+        let notes = self.notes.iter().map(|note| ("note", note.to_string()));
+        let lines = self.advice().into_iter().chain([("assumed", self.assumption())]).chain(notes);
+        let lines: String = lines.map(|(name, text)| format!("{INDENT}{name:<13}{text}\n")).collect();
+        format!("sidelane: {}\n{table}{lines}", self.headline)
     }
 
     fn advice(&self) -> Vec<(&'static str, String)> {
@@ -173,10 +172,10 @@ impl Estimate {
             return vec![("recommended", self.why_nothing())];
         };
         let mut lines = vec![("recommended", self.command(best.low.setting))];
-        if !self.is_objective_given {
+        if self.choices.objective.is_none() {
             let with_objective = self.outcomes.iter().filter(|estimated| {
-                matches!(estimated.low.setting, Setting::Lent(_, Some(_)))
-                    && self.percentile_ns(&estimated.high) <= self.objective.limit_ns
+                matches!(estimated.low.setting, Setting::Lent(policy) if policy.needs_requests())
+                    && self.keeps_objective(&estimated.high)
             });
             let most =
                 with_objective.max_by(|one, other| one.high.batch_per_day_s.total_cmp(&other.high.batch_per_day_s));
@@ -188,15 +187,10 @@ impl Estimate {
     }
 
     fn why_nothing(&self) -> String {
-        if self.is_objective_given {
-            let alone = self.outcomes.first().map_or(0, |alone| self.percentile_ns(&alone.low));
-            if alone > self.objective.limit_ns {
-                return format!(
-                    "nothing: the service alone misses {}, at {}",
-                    format_objective(self.objective),
-                    Unit::Ns.human(alone as f64)
-                );
-            }
+        let alone_ns = self.outcomes.first().and_then(|alone| alone.low.figures.objective_ns);
+        if let Some(ns) = alone_ns.filter(|ns| *ns > self.objective.limit_ns && self.choices.objective.is_some()) {
+            let (objective, latency) = (format_objective(self.objective), Unit::Ns.human(ns as f64));
+            return format!("nothing: the service alone misses {objective}, at {latency}");
         }
         format!("nothing: batch would get under {} of CPU time a day", hours(WORTH_S))
     }
@@ -205,65 +199,25 @@ impl Estimate {
         let SlowdownRange { low, high } = self.range;
         let given = if low == high { format!("{low} times") } else { format!("{low} to {high} times") };
         let beside = format!("requests take {given} as long while batch runs beside them, and so does batch");
-        match self.is_range_given {
-            true => beside,
-            false => format!("{beside}; give another range with --slowdown (`sidelane doctor` measures these CPUs)"),
+        match self.choices.slowdown {
+            Some(_) => beside,
+            None => format!("{beside}; give another range with --slowdown (`sidelane doctor` measures these CPUs)"),
         }
     }
 }
 
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "sidelane: {}", self.headline())?;
-        let rows: Vec<[String; 4]> = self.outcomes.iter().map(cells).collect();
-        let titles = ["", "batch, CPU time a day", "p50", "p99"].map(str::to_owned);
-        let width = |column: usize| {
-            [&titles].into_iter().chain(&rows).map(|row| row[column].chars().count()).max().unwrap_or(0)
-        };
-        let widths = [width(0), width(1), width(2)];
-        for row in [&titles].into_iter().chain(&rows) {
-            let line = format!(
-                "  {:<3$}  {:<4$}  {:<5$}  {last}",
-                row[0],
-                row[1],
-                row[2],
-                widths[0],
-                widths[1],
-                widths[2],
-                last = row[3]
-            );
-            writeln!(f, "{}", line.trim_end())?;
-        }
-        let notes = self.notes.iter().map(|note| ("note", note.to_string()));
-        let lines = self.advice().into_iter().chain([("assumed", self.assumption())]).chain(notes);
-        lines.into_iter().try_for_each(|(name, text)| writeln!(f, "  {name:<13}{text}"))
-    }
-}
-
-/// Returns the cells of a setting in the table: each with both ends of the range.
-fn cells(estimated: &Estimated) -> [String; 4] {
-    let Estimated { low, high } = estimated;
-    let between = |text: fn(f64) -> String, figure: fn(&Outcome) -> f64| {
-        let (one, other) = (figure(low), figure(high));
-        let (least, most) = (text(one.min(other)), text(one.max(other)));
-        if least == most { least } else { format!("{least} – {most}") }
-    };
-    let latency = |ns: f64| Unit::Ns.human(ns);
-    let batch = match low.setting {
-        Setting::Alone => String::new(),
-        _ => between(hours, |outcome| outcome.batch_per_day_s),
-    };
-    let p50 = between(latency, |outcome| outcome.figures.p50_ns as f64);
-    [name(low.setting), batch, p50, between(latency, |outcome| outcome.figures.p99_ns as f64)]
-}
-
-fn name(setting: Setting) -> String {
-    match setting {
-        Setting::Alone => "alone".to_owned(),
-        Setting::Unmanaged => "batch without sidelane".to_owned(),
-        Setting::Lent(policy, None) => policy.to_string(),
-        Setting::Lent(policy, Some(objective)) => format!("{policy}, {}", format_objective(objective)),
-    }
+/// Returns what was recorded, in one line.
+fn headline(recording: &Recording) -> String {
+    let (head, length_s) = (&recording.head, recording.length_ns() as f64 / 1e9);
+    let rate = Unit::Count.human((recording.requests.len() as f64 / length_s.max(1e-9)).round());
+    let lanes: Vec<String> = head.request_lanes.iter().map(u32::to_string).collect();
+    format!(
+        "{} for {}: {rate} requests/s, CPU {} busy for {}",
+        head.service,
+        Unit::S.human(length_s),
+        lanes.join(","),
+        Unit::Percent.human(100.0 * recording.busy_share())
+    )
 }
 
 fn hours(seconds: f64) -> String {

@@ -52,6 +52,13 @@ impl Grid {
         grids
     }
 
+    /// Draws `cells` indented by `indent`, as one table or several that fit in `width`: see [`Grid::split_to_fit`].
+    pub fn draw_indented(titles: &[&str], cells: &[Vec<String>], width: usize, indent: &str, ink: Ink) -> String {
+        let grids = Self::split_to_fit(titles, cells, width - indent.len());
+        let tables: Vec<String> = grids.iter().map(|grid| grid.draw(ink)).collect();
+        tables.join("\n").lines().map(|line| format!("{indent}{line}\n")).collect()
+    }
+
     /// Returns the number of terminal columns that the table needs.
     pub fn width(&self) -> usize {
         self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)

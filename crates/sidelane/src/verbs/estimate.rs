@@ -6,7 +6,8 @@ use sidelane_estimate::EstimateNote;
 use sidelane_estimate::observe::{ObserveOptions, observe};
 use sidelane_estimate::recording::Recording;
 use sidelane_estimate::text::{Choices, Estimate};
-use sidelane_report::terminal::print_fitted;
+use sidelane_report::grid::Ink;
+use sidelane_report::terminal::{self, print_fitted};
 use sidelane_rollback::own_threads::run_bulk_work;
 
 use super::out::RunOutput;
@@ -35,6 +36,7 @@ pub(super) fn run_estimate(args: EstimateArgs, output: &RunOutput) -> Result<u8>
     let mut failed = FirstError::default();
     failed.keep_error(args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
     failed.keep_error(output.keep(&result));
-    failed.keep_error(print_fitted(&estimate.to_string()));
+    let ink = Ink { color: terminal::should_use_color() };
+    failed.keep_error(print_fitted(&estimate.text(terminal::stdout_width(), ink)));
     failed.into_result(0)
 }
