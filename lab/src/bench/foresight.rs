@@ -14,12 +14,14 @@ use sidelane_estimate::outcome::{self, simulate};
 use sidelane_estimate::recording::Recording;
 use sidelane_estimate::tasks::Tasks;
 use sidelane_host::service::Target;
-use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::borrow::{Objective, PolicyKind};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::median;
 use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 
+use crate::bench::parity::compare::ratio_of_larger;
+use crate::bench::parity::model::comparable_figures;
 use crate::experiment::comparison::Report;
 use crate::experiment::fixture::Fixture;
 use crate::experiment::learn::LearningOptions;
@@ -52,6 +54,8 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(1_500) };
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(120) };
 const BATCH: &str = "matrix";
+/// Objective of the estimate, which borrow idle does not use.
+const ANY_OBJECTIVE: Objective = Objective { percentile: 99.0, limit_ns: 1_000_000 };
 /// CPU time of the service by which its load has begun.
 const LOAD_BEGAN_NS: u64 = 20_000_000;
 
@@ -74,7 +78,7 @@ impl Compared {
         let check = |(index, (_, title, bound)): (usize, &(&str, &str, f64))| {
             let ratios = self.run.iter().zip(&self.estimated).map(|(run, estimated)| run[index] / estimated[index]);
             let ratio = median_interval(ratios.filter(|ratio| ratio.is_finite()));
-            let larger = ratio.map(|ratio| ratio.distance_from(1.0, |one, other| (one / other).max(other / one)));
+            let larger = ratio.map(|ratio| ratio.distance_from(1.0, ratio_of_larger));
             Check::interval_at_most(
                 format!("{title} of {}: run over estimate, whichever is more", self.name),
                 larger,
@@ -173,8 +177,8 @@ fn start_services(options: &ForesightOptions, place: ExperimentCpus) -> Result<V
 fn estimate(subject: &Subject, rhythm: LoadPattern, place: ExperimentCpus) -> Result<Measured> {
     let recording = record(&subject.fixture, rhythm, place)?;
     let tasks = Tasks::new(&recording);
-    let lent = outcome::Setting::Lent(PolicyKind::BorrowIdle, None);
-    let outcome = simulate(&recording, &tasks, lent, subject.slowdown);
+    let lent = outcome::Setting::Lent(PolicyKind::BorrowIdle);
+    let outcome = simulate(&recording, &tasks, lent, ANY_OBJECTIVE, subject.slowdown);
     let figures = &outcome.figures;
     Ok([outcome.batch_share(), figures.p50_ns as f64 / 1e3, figures.p99_ns as f64 / 1e3])
 }
@@ -205,10 +209,8 @@ fn measure(subject: &Subject, rhythm: LoadPattern) -> Result<Measured> {
         experience: LearningOptions::default(),
     };
     let figures = run::run(task, &Setting::borrow_idle())?;
-    let lanes = fixture.placement()?.lanes;
-    let beside = figures.beside.as_ref().map(|beside| &beside.accounting);
-    let batch = beside.map_or(f64::NAN, |seen| seen.batch_ns(&lanes) as f64 / seen.at_ns.max(1) as f64);
-    Ok([batch, figures.p50_us(), figures.p99_us()])
+    let figures = comparable_figures(&figures, &fixture.placement()?.lanes);
+    Ok([figures.batch_utilisation.unwrap_or(f64::NAN), figures.p50_us, figures.p99_us])
 }
 
 #[cfg(test)]

@@ -12,12 +12,12 @@ const UTILISATION: f64 = 0.1;
 
 /// Latencies and utilisations of a run that are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct ComparedFigures {
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+pub(in crate::bench) struct ComparedFigures {
+    pub(in crate::bench) p50_us: f64,
+    pub(in crate::bench) p99_us: f64,
     pub(super) lc_utilisation: f64,
     /// CPU time of batch divided by the run's length; `None` if batch did not run.
-    pub(super) batch_utilisation: Option<f64>,
+    pub(in crate::bench) batch_utilisation: Option<f64>,
 }
 
 /// One setting at one load, measured and simulated.
@@ -88,7 +88,7 @@ impl SettingComparison {
 }
 
 /// Returns the larger number divided by the smaller one.
-fn ratio_of_larger(one: f64, other: f64) -> f64 {
+pub(in crate::bench) fn ratio_of_larger(one: f64, other: f64) -> f64 {
     (one / other).max(other / one)
 }
 

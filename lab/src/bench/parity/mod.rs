@@ -4,8 +4,8 @@
 //! requests are recorded; a scenario with `file = "requests.jsonl"` gets them as its demand. Then each setting runs on
 //! the machine at the model's rate. Rounds repeat until it is decided whether the medians agree with the model.
 
-mod compare;
-mod model;
+pub(super) mod compare;
+pub(super) mod model;
 
 use std::collections::BTreeSet;
 use std::fs;

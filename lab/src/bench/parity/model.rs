@@ -86,7 +86,7 @@ fn setting_of_model(model: &Model) -> Result<Setting> {
 }
 
 /// Returns the measured figures in comparable form.
-pub(super) fn comparable_figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
+pub(in crate::bench) fn comparable_figures(figures: &run::Figures, lanes: &Lanes) -> ComparedFigures {
     let accounting = figures.beside.as_ref().map(|beside| &beside.accounting);
     ComparedFigures {
         p50_us: figures.p50_us(),
