@@ -142,7 +142,6 @@ pub struct Session {
     gate_reason: GateReason,
     /// Trial of a gate from which holders may take over.
     trial: Option<GateTrial>,
-    began_at: Instant,
     confinement: Arc<BatchConfinement>,
     scheduler: Option<Scheduler>,
     watch: Option<LaneWatch>,
@@ -229,7 +228,6 @@ impl Session {
             gate,
             gate_reason,
             trial,
-            began_at: Instant::now(),
             confinement,
             scheduler,
             watch,

@@ -29,7 +29,7 @@ pub(super) struct RunStatus {
     socket: StatusSocket,
     /// Batch, as text.
     batch: String,
-    began_ns: u64,
+    pub(super) began_ns: u64,
     /// Last notes, with their times.
     pub(super) last_notes: Vec<(u64, String)>,
 }

@@ -162,7 +162,7 @@ impl Session {
         self.memory().stop_self_checking(&batch);
         // Batch may run or nap beside the busy service now, without a summons.
         self.keepers().for_each(LaneKeeper::check_now);
-        let (from, after_s) = (self.gate.name(), self.began_at.elapsed().as_secs());
+        let (from, after_s) = (self.gate.name(), now_ns().saturating_sub(self.status.began_ns) / 1_000_000_000);
         (self.gate, self.gate_reason) = (Gate::Holder, GateReason::TookOver { from, after_s });
         self.add_note(LaneNote::HoldersTookOver {
             gate: from.to_owned(),
