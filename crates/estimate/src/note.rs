@@ -6,8 +6,8 @@ diagnostics! {
     /// Note of an estimate.
     pub enum EstimateNote in Estimate;
     degraded {
-        RecordingCut { file: String = "monday.sidelane".to_owned() } =>
-            "the recording {file} has no end: its recorder was killed, and what follows its last whole second is missing",
+        RecordingCut =>
+            "a recording has no end: its recorder was killed, and what follows its last whole second is missing",
             "record it again if that matters";
         RecordingFull { size_mb: u64 = 1000, length: String = "3.2 h".to_owned() } =>
             "the recording has reached {size_mb} MB, so it ended after {length}",

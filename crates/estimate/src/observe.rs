@@ -1,7 +1,7 @@
 //! Observes a service for an estimate. Nothing is held, moved or confined.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::Note;
+use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
 use sidelane_host::shutdown::Shutdown;
+use sidelane_host::topology::Lanes;
 use sidelane_lanes::placement::{Placement, PlacementError};
 use sidelane_report::Unit;
 use sidelane_report::terminal::eprint_fitted;
@@ -19,14 +21,17 @@ use sidelane_report::watch_progress::WatchProgress;
 use sidelane_requests::Request;
 use sidelane_requests::watch::{DRAIN_EVERY, SERVICE_LOOK_EVERY, Watched};
 use sidelane_rollback::own_threads;
+use sidelane_sim::recording::{
+    Head, LaneSecond, RecordedRequest, Recording, RecordingWriter, Second, SizedOutput, UNIT_NS,
+};
 use sidelane_tracker::accounting::Accounting;
 use sidelane_tracker::ledger::TurnKind;
 use sidelane_tracker::tracker::LaneMemory;
 
 use crate::note::EstimateNote;
-use crate::recording::{Head, LaneSecond, RecordedRequest, Recording, RecordingWriter, Second, UNIT_NS};
 
-const SECOND: Duration = Duration::from_secs(1);
+/// Length of a second of a recording.
+pub const SECOND_NS: u64 = 1_000_000_000;
 /// Size at which a recording ends. It would take half a day of 5,000 requests a second.
 const SIZE_MAX_BYTES: u64 = 1 << 30;
 
@@ -47,13 +52,13 @@ pub struct ObserveOptions {
 pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
     let placement = find_placement(options)?;
     let until = Shutdown::on_posix_signals()?;
-    let mut seconds = Seconds::begin(&placement)?;
+    let mut observation = Observation::begin(&placement)?;
     let head = Head {
         service: options.target.to_string(),
         request_lanes: placement.lanes.request_lanes.iter().collect(),
         batch_lanes: placement.lanes.batch_cpus().iter().collect(),
         declared: options.lanes.clone(),
-        source: seconds.watched.requests.kind().to_string(),
+        source: observation.watched.requests.kind().to_string(),
         machine: machine::describe(placement.lanes.kind),
     };
     let mut sink = Sink::create(options.keep.as_deref(), &head)?;
@@ -64,32 +69,27 @@ pub fn observe(options: &ObserveOptions) -> Result<(Recording, Vec<Note>)> {
     let (began, mut looked_at, mut count) = (Instant::now(), Instant::now(), 0_usize);
     let (mut progress, mut full) = (WatchProgress::new(options.length), None);
     while began.elapsed() < options.length && until.wait(DRAIN_EVERY)? {
-        seconds.drain()?;
-        if seconds.second_began.elapsed() >= SECOND {
-            count += seconds.second.requests.len();
-            sink.write(&seconds.end_second())?;
+        observation.drain()?;
+        if now_ns().saturating_sub(observation.recorder.second_began_ns()) >= SECOND_NS {
+            count += observation.recorder.request_count();
+            sink.write(&observation.end_second())?;
         }
         if sink.size() > SIZE_MAX_BYTES {
             full = Some(began.elapsed());
             break;
         }
-        progress.show(|| format!("{} requests", Unit::Count.human((count + seconds.second.requests.len()) as f64)));
+        progress
+            .show(|| format!("{} requests", Unit::Count.human((count + observation.recorder.request_count()) as f64)));
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
-            seconds.watched.update_processes(&options.target)?;
+            observation.watched.update_processes(&options.target)?;
         }
     }
     progress.clear();
-    seconds.finish()?;
-    let unseen = seconds.watched.unobserved_socket_note(&options.target);
-    sink.write(&seconds.end_second())?;
+    observation.finish()?;
+    let unseen = observation.watched.unobserved_socket_note(&options.target);
+    sink.write(&observation.end_second())?;
     let recording = sink.end()?;
-    if recording.requests.is_empty() {
-        bail!(
-            "cannot estimate anything: {} answered no request; send it its usual traffic during the recording",
-            options.target
-        );
-    }
     let full = full.map(|length| {
         let length = Unit::S.human(length.as_secs_f64());
         EstimateNote::RecordingFull { size_mb: SIZE_MAX_BYTES >> 20, length }
@@ -109,52 +109,77 @@ fn find_placement(options: &ObserveOptions) -> Result<Placement> {
     }
 }
 
-/// Seconds of a recording, as they are observed.
-struct Seconds {
+/// Observation of a service with its recorder.
+struct Observation {
     watched: Watched,
     memory: Arc<LaneMemory>,
+    recorder: SecondRecorder,
+}
+
+impl Observation {
+    fn begin(placement: &Placement) -> Result<Self> {
+        let Placement { target, service, lanes, .. } = placement;
+        let watched = Watched::begin_with_lanes(target, service, lanes)?;
+        let memory = watched.lanes().expect("lanes are observed");
+        let recorder = SecondRecorder::new(lanes, memory.accounting());
+        Ok(Self { watched, memory, recorder })
+    }
+
+    fn drain(&mut self) -> Result<()> {
+        let Self { watched, recorder, .. } = self;
+        Ok(watched.requests.drain(|request| recorder.add(request))?)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        let Self { watched, recorder, .. } = self;
+        Ok(watched.finish(|request| recorder.add(request))?)
+    }
+
+    /// Ends the present second, and returns it.
+    fn end_second(&mut self) -> Second {
+        self.recorder.end_second(self.memory.accounting(), self.watched.requests.take_lost())
+    }
+}
+
+/// Collects what happens in each second of a recording.
+pub struct SecondRecorder {
     request_lanes: Vec<u32>,
     batch_lanes: CpuSet,
     began_ns: u64,
-    second_began: Instant,
     /// Accounting at the begin of the present second.
     before: Accounting,
     second: Second,
 }
 
-impl Seconds {
-    fn begin(placement: &Placement) -> Result<Self> {
-        let Placement { target, service, lanes, .. } = placement;
-        let watched = Watched::begin_with_lanes(target, service, lanes)?;
-        let memory = watched.lanes().expect("lanes are observed");
-        let before = memory.accounting();
-        Ok(Self {
-            watched,
-            memory,
+impl SecondRecorder {
+    /// Begins the first second of a recording of these lanes, whose accounting is `now`.
+    pub fn new(lanes: &Lanes, now: Accounting) -> Self {
+        Self {
             request_lanes: lanes.request_lanes.iter().collect(),
             batch_lanes: lanes.batch_cpus(),
-            began_ns: before.at_ns,
-            second_began: Instant::now(),
-            before,
+            began_ns: now.at_ns,
+            before: now,
             second: Second::default(),
-        })
+        }
     }
 
-    fn drain(&mut self) -> Result<()> {
-        let Self { watched, second, request_lanes, began_ns, .. } = self;
-        let add = |request: &Request| second.requests.extend(to_recorded(request, request_lanes, *began_ns));
-        Ok(watched.requests.drain(add)?)
+    /// Adds a request that has finished. Only answered requests count.
+    pub fn add(&mut self, request: &Request) {
+        self.second.requests.extend(to_recorded(request, &self.request_lanes, self.began_ns));
     }
 
-    fn finish(&mut self) -> Result<()> {
-        let Self { watched, second, request_lanes, began_ns, .. } = self;
-        let add = |request: &Request| second.requests.extend(to_recorded(request, request_lanes, *began_ns));
-        Ok(watched.finish(add)?)
+    /// Returns the number of requests in the present second.
+    pub fn request_count(&self) -> usize {
+        self.second.requests.len()
     }
 
-    /// Ends the present second, and returns it.
-    fn end_second(&mut self) -> Second {
-        let now = self.memory.accounting();
+    /// Returns the begin of the present second on the kernel's clock.
+    pub fn second_began_ns(&self) -> u64 {
+        self.before.at_ns
+    }
+
+    /// Ends the present second, and returns it. `lost` is the number of requests whose records were lost in it.
+    pub fn end_second(&mut self, now: Accounting, lost: u64) -> Second {
         let used = now.since(&self.before);
         let mut second = std::mem::take(&mut self.second);
         second.length = used.at_ns / UNIT_NS;
@@ -165,8 +190,8 @@ impl Seconds {
             second.beside_idle += ledger.all_idle_ns() / UNIT_NS;
             second.empty += ledger.idle_ns(TurnKind::Empty) / UNIT_NS;
         }
-        second.lost = self.watched.requests.take_lost();
-        (self.before, self.second_began) = (now, Instant::now());
+        second.lost = lost;
+        self.before = now;
         second
     }
 }
@@ -189,42 +214,24 @@ fn to_recorded(request: &Request, lanes: &[u32], began_ns: u64) -> Option<Record
 
 /// Where a recording goes: a file, or memory if it is not kept.
 enum Sink {
-    File(RecordingWriter<Counted<BufWriter<File>>>, PathBuf),
-    Memory(RecordingWriter<Counted<Vec<u8>>>),
-}
-
-/// Output that counts its bytes.
-struct Counted<W> {
-    out: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let count = self.out.write(bytes)?;
-        self.bytes += count as u64;
-        Ok(count)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
+    File(RecordingWriter<SizedOutput<BufWriter<File>>>, PathBuf),
+    Memory(RecordingWriter<SizedOutput<Vec<u8>>>),
 }
 
 impl Sink {
     fn create(keep: Option<&Path>, head: &Head) -> Result<Self> {
         let Some(path) = keep else {
-            return Ok(Self::Memory(RecordingWriter::new(Counted { out: Vec::new(), bytes: 0 }, head)?));
+            return Ok(Self::Memory(RecordingWriter::new(SizedOutput::new(Vec::new()), head)?));
         };
-        let create = || RecordingWriter::new(Counted { out: BufWriter::new(File::create(path)?), bytes: 0 }, head);
+        let create = || RecordingWriter::new(SizedOutput::new(BufWriter::new(File::create(path)?)), head);
         let writer = create().with_context(|| cannot_write(path))?;
         Ok(Self::File(writer, path.to_owned()))
     }
 
     fn size(&self) -> u64 {
         match self {
-            Self::File(writer, _) => writer.get_ref().bytes,
-            Self::Memory(writer) => writer.get_ref().bytes,
+            Self::File(writer, _) => writer.get_ref().size_bytes(),
+            Self::Memory(writer) => writer.get_ref().size_bytes(),
         }
     }
 
@@ -242,7 +249,7 @@ impl Sink {
                 writer.end().with_context(|| cannot_write(&path))?;
                 Ok(Recording::load(&path)?)
             }
-            Self::Memory(writer) => Ok(Recording::read(&*writer.end()?.out, "in memory")?),
+            Self::Memory(writer) => Ok(Recording::read(&*writer.end()?.into_inner(), "in memory")?),
         }
     }
 }

@@ -9,12 +9,11 @@ use sidelane_sim::model::{
     BatchMode, Budget, Job, LANES_MAX, Lending, Machine, Model, Queue, RunEnd, Service, Setting as SimSetting,
 };
 use sidelane_sim::parallel;
+use sidelane_sim::recording::Recording;
 use sidelane_sim::smt::Interference;
 use sidelane_sim::sweep::run_machine;
+use sidelane_sim::tasks::Tasks;
 use sidelane_sim::time::S;
-
-use crate::recording::Recording;
-use crate::tasks::Tasks;
 
 /// Queue limit of the simulated service, which is never reached: the recorded service refused nothing.
 const QUEUE_MAX: usize = 10_000_000;
@@ -169,7 +168,46 @@ fn model(recording: &Recording, tasks: &Tasks, setting: Setting, objective: Obje
 
 #[cfg(test)]
 mod tests {
+    use sidelane_diagnostics::machine;
+    use sidelane_host::topology::PairKind;
+    use sidelane_sim::recording::{Head, LaneSecond, RecordedRequest, Second};
+
     use super::*;
+
+    /// Returns a recording of ten seconds: 1,000 requests a second on the first lane, each served for 200 µs of the
+    /// 300 µs that its turn takes, and 100 µs away; and 100 turns a second without requests.
+    fn recording() -> Recording {
+        let at = |number: u64| number * 10_000 + number * 7_919 % 5_000;
+        let mut requests: Vec<RecordedRequest> = (0..10_000)
+            .map(|number| RecordedRequest { arrived: at(number), queueing: 1_000, server: 3_000, lane: 0 })
+            .collect();
+        requests.sort_by_key(|request| request.arrived);
+        let lanes = vec![LaneSecond { busy: 1_000 * 4_000 + 100 * 1_000, turns: 1_100 }, LaneSecond::default()];
+        let second = Second { length: 10_000_000, lanes, beside_idle: 1, empty: 1, ..Second::default() };
+        let head = Head {
+            service: "port:1".to_owned(),
+            request_lanes: vec![0, 2],
+            batch_lanes: vec![1],
+            declared: None,
+            source: "seen at its sockets".to_owned(),
+            machine: machine::describe(PairKind::Declared),
+        };
+        Recording { head, seconds: vec![second; 10], requests, is_cut: false }
+    }
+
+    #[test]
+    fn replay_alone_has_the_recorded_latencies() {
+        let recording = recording();
+        let tasks = Tasks::new(&recording);
+        let objective = Objective { percentile: 99.0, limit_ns: 1 };
+        let Outcome { figures, .. } = simulate(&recording, &tasks, Setting::Alone, objective, 1.5);
+        let recorded = |percentile: f64| tasks.latencies.value_at_percentile(percentile) as f64;
+        for (percentile, ns) in [(50.0, figures.p50_ns), (99.0, figures.p99_ns)] {
+            let ratio = ns as f64 / recorded(percentile);
+            assert!((0.97..1.1).contains(&ratio), "p{percentile}: {ns} {}", recorded(percentile));
+        }
+        assert!((figures.lc_utilisation - 0.205).abs() < 0.01, "{}", figures.lc_utilisation);
+    }
 
     #[test]
     fn slowdown_range_is_read_or_refused() {

@@ -6,11 +6,11 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 use sidelane_report::grid::{Grid, Ink};
 use sidelane_report::{ResultFile, Row, Unit};
 use sidelane_requests::objective::format_objective;
+use sidelane_sim::recording::{Head, Recording};
+use sidelane_sim::tasks::Tasks;
 
 use crate::note::EstimateNote;
 use crate::outcome::{Estimated, Outcome, Setting, SlowdownRange, estimate};
-use crate::recording::{Head, Recording};
-use crate::tasks::Tasks;
 
 const INDENT: &str = "  ";
 /// Factor from the service's own p99 to the objective that is tried if the user has none.

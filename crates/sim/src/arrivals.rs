@@ -37,6 +37,8 @@ pub enum Arrivals {
     Trace(Arc<[Nanos]>),
     /// Recorded tasks of each worker, repeated: requests with their own work, and what else the service did.
     Recording(Arc<[RecordedTask]>),
+    /// Recordings of several machines; [`Arrivals::of_machine`] chooses one for each machine of a fleet.
+    Recordings(Arc<[Arc<[RecordedTask]>]>),
 }
 
 /// A recorded task of a worker.
@@ -55,6 +57,14 @@ pub struct RecordedTask {
 }
 
 impl Arrivals {
+    /// Returns the arrivals of the machine `index` of a fleet. Machines beyond the recordings have them again, in turn.
+    pub fn of_machine(&self, index: usize) -> Self {
+        match self {
+            Self::Recordings(all) => Self::Recording(Arc::clone(&all[index % all.len()])),
+            same => same.clone(),
+        }
+    }
+
     /// Returns the mean time between two requests, in nanoseconds.
     pub fn mean_gap_ns(&self) -> f64 {
         match self {
@@ -65,10 +75,8 @@ impl Arrivals {
             }
             Self::OnOff { gap_ns, on_ns, off_ns } => gap_ns * (middle(*on_ns) + middle(*off_ns)) / middle(*on_ns),
             Self::Trace(gaps) => gaps.iter().map(|ns| *ns as f64).sum::<f64>() / gaps.len().max(1) as f64,
-            Self::Recording(tasks) => {
-                let requests = tasks.iter().filter(|task| task.is_request).count();
-                tasks.iter().map(|task| f64::from(task.gap_ns)).sum::<f64>() / requests.max(1) as f64
-            }
+            Self::Recording(tasks) => mean_request_gap_ns(tasks.iter()),
+            Self::Recordings(all) => mean_request_gap_ns(all.iter().flat_map(|tasks| tasks.iter())),
         }
     }
 
@@ -86,9 +94,17 @@ impl Arrivals {
                 let stretched = |task: &RecordedTask| (f64::from(task.gap_ns) * factor) as u32;
                 *tasks = tasks.iter().map(|task| RecordedTask { gap_ns: stretched(task), ..*task }).collect();
             }
+            Self::Recordings(_) => unreachable!("a scenario with recordings has no rate"),
         }
         self
     }
+}
+
+fn mean_request_gap_ns<'t>(tasks: impl Iterator<Item = &'t RecordedTask>) -> f64 {
+    let (requests, sum_ns) = tasks.fold((0_u64, 0.0), |(requests, sum_ns), task| {
+        (requests + u64::from(task.is_request), sum_ns + f64::from(task.gap_ns))
+    });
+    sum_ns / requests.max(1) as f64
 }
 
 fn middle((shortest, longest): (f64, f64)) -> f64 {
@@ -106,9 +122,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns a client at the beginning of `arrivals`.
+    /// Returns a client at the beginning of `arrivals`, of the first machine.
     pub fn new(arrivals: Arrivals) -> Self {
-        Self { arrivals, bursting: true, left_ns: 0.0, next: 0 }
+        Self { arrivals: arrivals.of_machine(0), bursting: true, left_ns: 0.0, next: 0 }
     }
 
     /// Returns the time to the next request, in nanoseconds.
@@ -127,6 +143,7 @@ impl Client {
                 self.next = (self.next + 1) % tasks.len();
                 gap_ns.into()
             }
+            Arrivals::Recordings(_) => unreachable!("a client has the recording of its machine"),
         }
     }
 

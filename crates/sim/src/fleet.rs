@@ -169,7 +169,9 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> GroupResults {
     let node = |node: usize| {
         let seed = seed_of(model.seed, group as u64);
         let until = RunEnd::Time(end_ns - model.warm_up_ns);
-        Engine::new(Model { seed, node: node as u64, until, ..model.clone() }, Answers::default()).without_latencies()
+        let mut model = Model { seed, node: node as u64, until, ..model.clone() };
+        model.service.arrivals = model.service.arrivals.of_machine(group);
+        Engine::new(model, Answers::default()).without_latencies()
     };
     let mut nodes: Vec<Engine<Answers>> = (0..fleet.fan_out).map(node).collect();
     let mut joined =
@@ -211,7 +213,7 @@ struct Answers(Vec<Answer>);
 
 impl Watch for Answers {
     fn request_finished(&mut self, request: &CompletedRequest) {
-        let latency_ns = Some(request.finished - request.arrived);
+        let latency_ns = Some(request.finished - request.arrived + request.away_ns);
         self.0.push(Answer { number: request.number, arrived: request.arrived, latency_ns });
     }
 

@@ -27,7 +27,11 @@
 //! - Memory does not grow with the length of a run (`tests/memory.rs`:
 //!   `a_hundred_times_the_requests_take_no_more_memory`).
 //! - All files in `lab/scenarios/` can be read (`tests/scenario.rs`: `all_scenarios_can_be_read`).
-//! - This crate reads no clock, and no file but those that a scenario names: *not guarded*.
+//! - A recording holds times, CPU numbers and a description of the machine: no payload, no addresses (`src/recording.rs`:
+//!   `recording_is_read_as_it_was_written`).
+//! - Reading a recording ends with its contents or an error, whatever it holds (`src/recording.rs`:
+//!   `fuzzed_recordings_are_read_or_refused`).
+//! - This crate reads no clock, and no file but recordings and those that a scenario names: *not guarded*.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
@@ -40,6 +44,7 @@ pub mod machine;
 pub mod model;
 pub mod parallel;
 mod queues;
+pub mod recording;
 pub mod result;
 pub mod rng;
 mod rule;
@@ -49,6 +54,7 @@ pub mod setting;
 pub mod slots;
 pub mod smt;
 pub mod sweep;
+pub mod tasks;
 pub mod time;
 
 pub use engine::Engine;

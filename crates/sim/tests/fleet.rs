@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::fs::{self, File};
+
 use common::experiment;
 use sidelane_sim::fleet::{Fleet, FleetFigures, run};
-use sidelane_sim::{Figures, sweep};
+use sidelane_sim::recording::{Head, LaneSecond, RecordedRequest, RecordingWriter, Second};
+use sidelane_sim::{Choices, Experiment, Figures, sweep};
 
 fn run_fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy: &str) -> (Figures, FleetFigures) {
     let text = format!(
@@ -55,4 +58,63 @@ fn fleet_results_do_not_depend_on_the_thread_count() {
 fn fan_out_of_one_has_the_latency_of_its_leaf() {
     let (leaves, roots) = run_fleet(16, 1, 50.0, 20_000, "alone");
     assert_eq!((leaves.p99_ns, leaves.requests), (roots.p99_ns, roots.requests));
+}
+
+/// Writes a recording of ten seconds in which `per_s` requests a second need their lane for 1 ms each, and each second
+/// has five further turns.
+fn write_recording(path: &std::path::Path, per_s: u64) {
+    let head = Head {
+        service: "port:1".to_owned(),
+        request_lanes: vec![0],
+        batch_lanes: vec![1],
+        declared: None,
+        source: String::new(),
+        machine: serde_json::from_str(
+            r#"{"cpu": "", "lanes": 2, "pair": "declared", "kernel": "", "pmu": false, "gates": []}"#,
+        )
+        .unwrap(),
+    };
+    let mut writer = RecordingWriter::new(File::create(path).unwrap(), &head).unwrap();
+    for second in 0..10 {
+        let arrived = |number: u64| second * 10_000_000 + number * 10_000_000 / per_s;
+        let request = |number| RecordedRequest { arrived: arrived(number), queueing: 0, server: 10_000, lane: 0 };
+        let lanes = vec![LaneSecond { busy: per_s * 10_000, turns: per_s + 5 }];
+        let requests = (0..per_s).map(request).collect();
+        writer.write(&Second { length: 10_000_000, lanes, requests, ..Second::default() }).unwrap();
+    }
+    writer.end().unwrap();
+}
+
+#[test]
+fn each_machine_of_a_fleet_has_a_recording_in_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let (scenario, recordings) = (dir.path().join("fleet.toml"), dir.path().join("monday"));
+    fs::create_dir(&recordings).unwrap();
+    write_recording(&recordings.join("a.sidelane"), 100);
+    write_recording(&recordings.join("b.sidelane"), 400);
+    let text = "run_s = 10\n[service]\narrivals = { kind = \"recordings\", dir = \"monday\" }\n[[batch]]\nname = \"loop\"\n\
+                [fleet]\nnodes = 6\n[[setting]]\npolicy = \"borrow-idle\"\n";
+    let load = |text: &str| {
+        fs::write(&scenario, text).unwrap();
+        Experiment::load(&scenario, Choices::default()).map_err(|problems| problems.to_string())
+    };
+    let run = &sweep::run(&load(text).unwrap(), 2, &|_| ())[0];
+    let fleet = run.fleet.unwrap();
+    assert!((3 * 5_000 - 6..=3 * 5_000).contains(&fleet.requests), "{fleet:?}");
+    assert!((run.figures.lc_utilisation - 0.25).abs() < 1e-3, "{:?}", run.figures);
+    assert!((fleet.p50_ns as f64 / 1e6 - 1.0).abs() < 0.1, "{fleet:?}");
+
+    for (wrong, wanted) in [
+        (
+            text.replace("[service]", "[service]\nworkers = 2"),
+            "has a recording of port:1 with 1 request lane(s); write workers = 1",
+        ),
+        (text.replace("nodes = 6", "nodes = 6\nfan_out = 2"), "each machine has the requests of its own recording"),
+        (text.replace("monday", "tuesday"), "cannot be read"),
+    ] {
+        let wrong =
+            if wrong.contains("workers = 2") { format!("{wrong}[machine]\ncores_per_package = 2\n") } else { wrong };
+        let refused = load(&wrong).unwrap_err();
+        assert!(refused.contains(wanted), "{refused}");
+    }
 }

@@ -18,8 +18,8 @@ use super::common::{JsonFile, RunDirectory};
     before_help = "\
 Find out what batch would get beside a service, and what requests would pay:
   sidelane estimate --service port:6379 --for 10m
-Estimate again from a recording that --keep has written, with an objective:
-  sidelane estimate monday.sidelane --slo p99=5ms",
+Estimate again from recordings that --keep or the agent has written, with an objective:
+  sidelane estimate /var/lib/sidelane/redis --slo p99=5ms",
     after_help = "\
 The service is only observed, as by sidelane requests: nothing is held, moved or confined. A recording has times and CPU \
 numbers, a description of the machine and the name of the service as you gave it: no payload, no addresses.
@@ -29,11 +29,11 @@ CPUs of this machine slow each other."
 )]
 pub struct EstimateArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, value_name = "SERVICE", conflicts_with = "recording")]
+    #[arg(long, value_name = "SERVICE", conflicts_with = "recordings")]
     pub service: Option<Target>,
-    /// A kept recording, in place of a service
+    /// Kept recordings, or folders of them, in place of a service
     #[arg(value_name = "RECORDING", required_unless_present = "service")]
-    pub recording: Option<PathBuf>,
+    pub recordings: Vec<PathBuf>,
     /// Request and batch lanes, e.g. 0:1 or 0:1,2:3 [default: the service's CPUs and their SMT siblings]
     #[arg(long, value_name = "REQUEST:BATCH", requires = "service")]
     pub lanes: Option<String>,

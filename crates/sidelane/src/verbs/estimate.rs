@@ -1,14 +1,14 @@
 //! Implementation of `sidelane estimate`.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use sidelane_diagnostics::note::Note;
 use sidelane_estimate::EstimateNote;
 use sidelane_estimate::observe::{ObserveOptions, observe};
-use sidelane_estimate::recording::Recording;
 use sidelane_estimate::text::{Choices, Estimate};
 use sidelane_report::grid::Ink;
 use sidelane_report::terminal::{self, print_fitted};
 use sidelane_rollback::own_threads::run_bulk_work;
+use sidelane_sim::recording::Recording;
 
 use super::out::RunOutput;
 use super::show::{FirstError, check_json_writable};
@@ -18,18 +18,20 @@ pub(super) fn run_estimate(args: EstimateArgs, output: &RunOutput) -> Result<u8>
     check_json_writable(&args.json)?;
     output.begin(&args.out)?;
     let choices = Choices { objective: args.slo, slowdown: args.slowdown };
-    let (recording, notes) = match (args.service, args.recording) {
-        (Some(target), _) => {
-            observe(&ObserveOptions { target, lanes: args.lanes, length: args.length, keep: args.keep })?
-        }
-        (None, Some(path)) => {
-            let recording = Recording::load(&path)?;
-            let file = path.display().to_string();
-            let cut = recording.is_cut.then_some(EstimateNote::RecordingCut { file });
+    let (recording, notes) = match args.service {
+        Some(target) => observe(&ObserveOptions { target, lanes: args.lanes, length: args.length, keep: args.keep })?,
+        None => {
+            let recording = Recording::load_joined(&args.recordings)?;
+            let cut = recording.is_cut.then_some(EstimateNote::RecordingCut);
             (recording, cut.map(Note::from).into_iter().collect())
         }
-        (None, None) => unreachable!("one of both is required"),
     };
+    if recording.requests.is_empty() {
+        bail!(
+            "cannot estimate anything: {} answered no request; send it its usual traffic during the recording",
+            recording.head.service
+        );
+    }
     // The simulations would take the CPUs of services for seconds.
     let estimate = run_bulk_work(|| Estimate::new(&recording, choices, notes));
     let result = estimate.to_result();

@@ -114,6 +114,7 @@ impl<W: Watch> Engine<W> {
             arrived: request.arrived,
             started: request.started,
             finished: self.now,
+            away_ns: request.away_ns,
             work: request.work.units(),
             waited: request.waited,
             co_run_ns: request.co_run_ns,

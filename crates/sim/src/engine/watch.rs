@@ -13,6 +13,8 @@ pub struct CompletedRequest {
     pub started: Nanos,
     /// Time at which the request finished.
     pub finished: Nanos,
+    /// Time of a recorded request for which it did not need its lane, before its answer.
+    pub away_ns: Nanos,
     /// Work of the request in units of [`crate::time::Work`], with the cost of its start.
     pub work: u64,
     /// Whether the request had to wait for another one.

@@ -1,16 +1,55 @@
 //! Parts of every scenario: the files and choices that it is given, its seed, and the length of its runs.
 
+use std::path::{Path, PathBuf};
+
 use sidelane_toml::{Reader, Refused};
 
 use super::parts;
 use crate::model::RunEnd;
+use crate::recording::Recording;
 use crate::time::Nanos;
 
 /// Result of reading a part; the document records each error.
 pub(super) type Result<T> = std::result::Result<T, Refused>;
 
-/// Function that reads a file named in a scenario, or returns the error.
-pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
+/// Files that a scenario names.
+pub trait NamedFiles {
+    /// Returns the text of a file, or the reason why it cannot be read.
+    fn text(&self, name: &str) -> std::result::Result<String, String>;
+
+    /// Returns the recordings in a folder, or the reason why they cannot be read.
+    fn recordings(&self, name: &str) -> std::result::Result<Vec<Recording>, String> {
+        Err(format!("{name} is not a folder here"))
+    }
+}
+
+impl<F: Fn(&str) -> std::result::Result<String, String>> NamedFiles for F {
+    fn text(&self, name: &str) -> std::result::Result<String, String> {
+        self(name)
+    }
+}
+
+/// Reader of the files that a scenario names.
+pub type Files<'f> = &'f dyn NamedFiles;
+
+/// Files beside a scenario.
+pub(super) struct FilesBeside<'p>(pub &'p Path);
+
+impl FilesBeside<'_> {
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.parent().unwrap_or(Path::new(".")).join(name)
+    }
+}
+
+impl NamedFiles for FilesBeside<'_> {
+    fn text(&self, name: &str) -> std::result::Result<String, String> {
+        std::fs::read_to_string(self.path(name)).map_err(|why| why.to_string())
+    }
+
+    fn recordings(&self, name: &str) -> std::result::Result<Vec<Recording>, String> {
+        Recording::load_each(&[self.path(name)]).map_err(|why| why.to_string())
+    }
+}
 
 /// Choices of the user that are not in the scenario file.
 #[derive(Clone, Copy, Debug, Default)]

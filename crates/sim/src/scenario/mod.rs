@@ -24,9 +24,10 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use axes::{Axis, Case, combinations, quick_overrides, read_axes, read_cases};
-pub use inputs::{Choices, Files};
-use inputs::{Result, read_seed, read_warm_up_and_end};
+pub use inputs::{Choices, Files, NamedFiles};
+use inputs::{FilesBeside, Result, read_seed, read_warm_up_and_end};
 
+use crate::arrivals::Arrivals;
 use crate::fleet::Fleet;
 use crate::gate::Gate;
 use crate::machine;
@@ -132,7 +133,7 @@ impl Scenario {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_file_beside_scenario(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &FilesBeside(path))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
@@ -151,7 +152,7 @@ impl Experiment {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> std::result::Result<Self, Problems> {
         let name = path.display().to_string();
-        Self::parse(&name, &read_scenario_text(path)?, choices, &|file| read_file_beside_scenario(path, file))
+        Self::parse(&name, &read_scenario_text(path)?, choices, &FilesBeside(path))
     }
 
     /// Parses a scenario. `file` is the scenario's name in messages.
@@ -180,11 +181,6 @@ impl<R: Run> Experiment<R> {
     pub fn settings(&self) -> impl Iterator<Item = &str> {
         self.points.first().into_iter().flat_map(|point| point.runs.iter().map(Run::setting))
     }
-}
-
-fn read_file_beside_scenario(scenario: &Path, file: &str) -> std::result::Result<String, String> {
-    let path = scenario.parent().unwrap_or(Path::new(".")).join(file);
-    std::fs::read_to_string(path).map_err(|why| why.to_string())
 }
 
 fn read_scenario_text(path: &Path) -> std::result::Result<String, Problems> {
@@ -304,6 +300,10 @@ fn read_core_models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec
     let objective = parts::read_objective(top.table("slo"))?;
     let faults = top.numbered_tables("fault").into_iter().map(parts::read_fault).collect::<Result<Vec<_>>>()?;
     let fleet = read_fleet(top.table("fleet"))?;
+    if fleet.is_some_and(|fleet| fleet.fan_out > 1) && matches!(service.arrivals, Arrivals::Recordings(_)) {
+        let problem = "is more than 1, but each machine has the requests of its own recording";
+        return Err(top.record_problem("fleet.fan_out", problem, "leave it out"));
+    }
     let seed = read_seed(top, choices);
     let run = |setting: Setting| Model {
         machine: machine.clone(),

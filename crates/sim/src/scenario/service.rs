@@ -8,6 +8,7 @@ use crate::arrivals::Arrivals;
 use crate::demand::{Demand, LUCENE_MEAN_NS, Lognormal};
 use crate::model::{CORES_MAX, Queue, Service};
 use crate::smt::Interference;
+use crate::tasks::Tasks;
 use crate::time::Nanos;
 use sidelane_toml::Reader;
 
@@ -18,11 +19,40 @@ pub(super) fn read_service(reader: Reader, cores: usize, smt: &Interference, fil
     let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
     let queue = reader.choice("queue", &queues).unwrap_or_default();
     let queue_limit = reader.whole_number("queue_limit", 0..=10_000_000).unwrap_or(1_000_000);
+    let class = smt.class(&name).expect("every name was made a class");
+    let recorded = reader.table("arrivals");
+    if recorded.value("kind").and_then(|kind| kind.get_ref().as_str()) == Some(RECORDINGS) {
+        // Each request has its own work and its own worker.
+        let arrivals = read_recordings(recorded, workers, files)?;
+        reader.record_unknown_keys();
+        let (demand, queue) = (Demand::Constant(1.0), Queue::PerWorker);
+        return Ok(Service { name, class, workers, queue, queue_limit, arrivals, demand });
+    }
     let demand = read_demand(reader.table("demand"), files)?;
     let arrivals = read_arrivals(reader.table("arrivals"), demand.mean_ns() / workers as f64, files)?;
     reader.record_unknown_keys();
-    let class = smt.class(&name).expect("every name was made a class");
     Ok(Service { name, class, workers, queue, queue_limit, arrivals, demand })
+}
+
+/// Kind of arrivals that are recordings of machines.
+const RECORDINGS: &str = "recordings";
+
+/// Reads the folder of recordings, each of one machine with as many request lanes as there are workers.
+fn read_recordings(reader: Reader, workers: usize, files: Files) -> Result<Arrivals> {
+    let allowed = "name a folder with recordings of `sidelane estimate --keep` or of an agent that observes";
+    let dir = reader.required_text("dir", allowed)?;
+    let recordings =
+        files.recordings(dir).map_err(|why| reader.record_problem("dir", format!("cannot be read: {why}"), allowed))?;
+    if let Some(other) = recordings.iter().find(|recording| recording.head.request_lanes.len() != workers) {
+        let lanes = other.head.request_lanes.len();
+        let problem = format!("has a recording of {} with {lanes} request lane(s)", other.head.service);
+        return Err(reader.record_problem("dir", problem, format!("write workers = {lanes}")));
+    }
+    if recordings.iter().any(|recording| recording.requests.is_empty()) {
+        return Err(reader.record_problem("dir", "has a recording without requests", "remove that recording"));
+    }
+    reader.record_unknown_keys();
+    Ok(Arrivals::Recordings(recordings.iter().map(|recording| Tasks::new(recording).list).collect()))
 }
 
 #[derive(Clone, Copy)]
@@ -148,8 +178,9 @@ fn read_recorded_times(
 ) -> Result<Arc<[Nanos]>> {
     let allowed = "name a file with one number of microseconds a line, or one that `sidelane requests --log` wrote";
     let name = reader.required_text("file", allowed)?;
-    let text =
-        files(name).map_err(|why| reader.record_problem("file", format!("cannot be read: {name}: {why}"), allowed))?;
+    let text = files
+        .text(name)
+        .map_err(|why| reader.record_problem("file", format!("cannot be read: {name}: {why}"), allowed))?;
     let numbers = if text.starts_with('{') {
         parse_request_log(&text).map(|log| times_of_log(&log))
     } else {

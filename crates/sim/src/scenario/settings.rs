@@ -187,7 +187,7 @@ fn read_measured_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let allowed = "name a file that `sidelane doctor --json` wrote";
     let name = reader.required_text("file", allowed)?;
     let wrong = |problem: String| reader.record_problem("file", problem, allowed);
-    let text = files(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
+    let text = files.text(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
     let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is not JSON: {why}")))?;
     let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
     let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();

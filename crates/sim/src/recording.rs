@@ -6,9 +6,9 @@
 //!
 //! All times are in units of [`UNIT_NS`]. At 5,000 requests a second an hour takes some 130 MB.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -21,6 +21,9 @@ use thiserror::Error;
 /// Unit of all times in a recording, in nanoseconds.
 pub const UNIT_NS: u64 = 100;
 
+/// Ending of the names of recordings in a folder.
+pub const EXTENSION: &str = "sidelane";
+
 const MAGIC: &str = "sidelane recording 1";
 /// Longest block: a second has far fewer requests.
 const BLOCK_BYTES_MAX: usize = 256 << 20;
@@ -29,7 +32,7 @@ const SECOND_MAX: u64 = 60 * 10_000_000;
 /// Longest time from the end of a recording to the arrival of a request in it, in units.
 const LATE_MAX: u64 = SECOND_MAX;
 /// Most request lanes of a recording, as many as the simulator has.
-const LANES_MAX: usize = sidelane_sim::model::CORES_MAX;
+const LANES_MAX: usize = crate::model::CORES_MAX;
 
 /// What a recording is of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,6 +49,20 @@ pub struct Head {
     pub source: String,
     /// The machine.
     pub machine: Machine,
+}
+
+impl Head {
+    /// Returns whether a recording with this head is of the same service, on the same lanes, as one with `other`.
+    fn has_lanes_of(&self, other: &Self) -> bool {
+        let lanes = |head: &Self| (head.service.clone(), head.request_lanes.clone(), head.batch_lanes.clone());
+        lanes(self) == lanes(other)
+    }
+
+    /// Returns the service and its lanes as text.
+    fn text(&self) -> String {
+        let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        format!("{} on CPU {} with lane(s) {}", self.service, list(&self.request_lanes), list(&self.batch_lanes))
+    }
 }
 
 /// A recorded request. Times are in units of [`UNIT_NS`], since the begin of the recording.
@@ -119,6 +136,61 @@ pub enum RecordingError {
         /// What is wrong with it.
         problem: String,
     },
+    /// A folder without recordings.
+    #[error(
+        "there is no recording in {folder}: no file in it or below it ends in .{EXTENSION}; name a folder with recordings"
+    )]
+    Empty {
+        /// Path of the folder.
+        folder: String,
+    },
+    /// Recordings that make no common estimate.
+    #[error("{first} is of {of_first}, but {other} is of {of_other}; name recordings of one service on the same lanes")]
+    Different {
+        /// Path of the first recording.
+        first: String,
+        /// What the first recording is of.
+        of_first: String,
+        /// Path of another recording.
+        other: String,
+        /// What that recording is of.
+        of_other: String,
+    },
+}
+
+/// Output that counts its bytes.
+pub struct SizedOutput<W> {
+    inner: W,
+    size_bytes: u64,
+}
+
+impl<W> SizedOutput<W> {
+    /// Makes an output to `inner`, of which nothing is counted yet.
+    pub fn new(inner: W) -> Self {
+        Self { inner, size_bytes: 0 }
+    }
+
+    /// Returns the number of bytes that were written.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Returns what was written to.
+    pub fn into_inner(self) -> W {
+        self.inner
+    }
+}
+
+impl<W: Write> Write for SizedOutput<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.size_bytes += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
 }
 
 /// Writer of a recording, second by second.
@@ -187,6 +259,39 @@ impl Recording {
         let file = path.display().to_string();
         let bytes = File::open(path).map_err(|error| RecordingError::Io { file: file.clone(), error })?;
         Self::read(bytes, &file)
+    }
+
+    /// Reads each of the recordings at `paths`. A folder stands for all recordings in it and below it, in the order of
+    /// their names.
+    pub fn load_each(paths: &[PathBuf]) -> Result<Vec<Self>, RecordingError> {
+        find_files(paths)?.iter().map(|file| Self::load(file)).collect()
+    }
+
+    /// Reads the recordings at `paths`, as [`Recording::load_each`] does, and joins them one after another.
+    pub fn load_joined(paths: &[PathBuf]) -> Result<Self, RecordingError> {
+        let files = find_files(paths)?;
+        let (first, others) = files.split_first().expect("a path was given");
+        let mut joined = Self::load(first)?;
+        for path in others {
+            let other = Self::load(path)?;
+            if !joined.head.has_lanes_of(&other.head) {
+                let [of_first, of_other] = [&joined.head, &other.head].map(Head::text);
+                let [first, other] = [first, path].map(|path| path.display().to_string());
+                return Err(RecordingError::Different { first, of_first, other, of_other });
+            }
+            joined.append(other);
+        }
+        Ok(joined)
+    }
+
+    /// Appends a recording of the same lanes, as if it had begun at the end of this one.
+    fn append(&mut self, other: Self) {
+        let begin = self.length_ns() / UNIT_NS;
+        let shifted = |request: RecordedRequest| RecordedRequest { arrived: begin + request.arrived, ..request };
+        self.requests.extend(other.requests.into_iter().map(shifted));
+        self.requests.sort_by_key(|request| request.arrived);
+        self.seconds.extend(other.seconds);
+        self.is_cut |= other.is_cut;
     }
 
     /// Reads a recording. `file` is its name in errors.
@@ -275,6 +380,33 @@ impl Recording {
     }
 }
 
+/// Returns the files of all recordings at `paths`.
+fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, RecordingError> {
+    let mut files = Vec::new();
+    for path in paths {
+        let before = files.len();
+        let added = add_files(path, true, &mut files);
+        added.map_err(|error| RecordingError::Io { file: path.display().to_string(), error })?;
+        if files.len() == before {
+            return Err(RecordingError::Empty { folder: path.display().to_string() });
+        }
+    }
+    Ok(files)
+}
+
+/// Adds the recordings at `path`: a file that was named, or all recordings in a folder and below it.
+fn add_files(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !path.is_dir() {
+        if is_named || path.extension().is_some_and(|extension| extension == EXTENSION) {
+            files.push(path.to_owned());
+        }
+        return Ok(());
+    }
+    let mut inside = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
+    inside.sort();
+    inside.iter().try_for_each(|path| add_files(path, false, files))
+}
+
 /// Reads a line of a text that may be of any length, without its end.
 fn read_line(input: &mut impl BufRead) -> io::Result<String> {
     const LINE_BYTES_MAX: u64 = 1 << 20;
@@ -301,11 +433,10 @@ fn read_block(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use sidelane_diagnostics::machine;
-    use sidelane_host::topology::PairKind;
-
     use super::*;
     use crate::tasks::Tasks;
+
+    const MACHINE: &str = r#"{"cpu": "", "lanes": 2, "pair": "declared", "kernel": "", "pmu": false, "gates": []}"#;
 
     pub(crate) fn head() -> Head {
         Head {
@@ -314,11 +445,11 @@ pub(crate) mod tests {
             batch_lanes: vec![1],
             declared: Some("0:1,2:3".to_owned()),
             source: "seen at its sockets".to_owned(),
-            machine: machine::describe(PairKind::Declared),
+            machine: serde_json::from_str(MACHINE).unwrap(),
         }
     }
 
-    fn second(from: u64) -> Second {
+    fn second_at(from: u64) -> Second {
         let request = |at: u64, lane: u8| RecordedRequest { arrived: from + at, queueing: 3, server: at as u32, lane };
         Second {
             length: 10_000_000,
@@ -332,7 +463,7 @@ pub(crate) mod tests {
 
     fn written() -> Vec<u8> {
         let mut writer = RecordingWriter::new(Vec::new(), &head()).unwrap();
-        (0..3).for_each(|number| writer.write(&second(number * 10_000_000)).unwrap());
+        (0..3).for_each(|number| writer.write(&second_at(number * 10_000_000)).unwrap());
         writer.end().unwrap()
     }
 
@@ -343,7 +474,7 @@ pub(crate) mod tests {
         assert_eq!((recording.length_ns(), recording.requests.len()), (3_000_000_000, 9));
         let arrivals: Vec<u64> = recording.requests.iter().take(3).map(|request| request.arrived).collect();
         assert_eq!(arrivals, [100, 500, 70_000]);
-        assert_eq!(recording.seconds[1], Second { requests: vec![], ..second(0) });
+        assert_eq!(recording.seconds[1], Second { requests: vec![], ..second_at(0) });
         assert!((recording.others_share() - 1.0 / 3.0).abs() < 1e-9);
     }
 
@@ -351,11 +482,37 @@ pub(crate) mod tests {
     fn recording_without_its_end_is_used_up_to_there() {
         let mut writer = RecordingWriter::new(Vec::new(), &head()).unwrap();
         for number in 0..2_000 {
-            writer.write(&Second { lost: number * number * 7_919, ..second(number * 10_000_000) }).unwrap();
+            writer.write(&Second { lost: number * number * 7_919, ..second_at(number * 10_000_000) }).unwrap();
         }
         let all = writer.end().unwrap();
         let recording = Recording::read(&all[..all.len() * 3 / 4], "f").unwrap();
         assert!(recording.is_cut && (1_000..1_900).contains(&recording.seconds.len()), "{}", recording.seconds.len());
+    }
+
+    #[test]
+    fn recordings_of_a_folder_are_one_after_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let (of_monday, below) = (dir.path().join("1.sidelane"), dir.path().join("web"));
+        fs::create_dir(&below).unwrap();
+        fs::write(&of_monday, written()).unwrap();
+        fs::write(below.join("2.sidelane"), written()).unwrap();
+        fs::write(below.join("notes.txt"), "no recording").unwrap();
+        let both = Recording::load_joined(&[dir.path().to_owned()]).unwrap();
+        let one = Recording::load(&of_monday).unwrap();
+        assert_eq!((both.length_ns(), both.lost()), (2 * one.length_ns(), 2 * one.lost()));
+        let (first, second) = both.requests.split_at(one.requests.len());
+        assert_eq!(first, one.requests);
+        let later = second.iter().zip(first).map(|(later, first)| later.arrived - first.arrived);
+        assert!(later.into_iter().all(|by| by == 30_000_000), "{second:?}");
+
+        let mut other = RecordingWriter::new(Vec::new(), &Head { batch_lanes: vec![3], ..head() }).unwrap();
+        other.write(&second_at(0)).unwrap();
+        fs::write(below.join("3.sidelane"), other.end().unwrap()).unwrap();
+        let refused = Recording::load_joined(&[dir.path().to_owned()]).unwrap_err().to_string();
+        assert!(refused.contains("3.sidelane is of port:1 on CPU 0,2 with lane(s) 3; name recordings"), "{refused}");
+        let empty = tempfile::tempdir().unwrap();
+        let refused = Recording::load_joined(&[empty.path().to_owned()]).unwrap_err().to_string();
+        assert!(refused.contains("no file in it or below it ends in .sidelane; name a folder"), "{refused}");
     }
 
     #[test]
