@@ -420,6 +420,8 @@ pub struct Account {
 
 /// Share of the idle time below which a use is not named, in percent.
 const NAMED_PERCENT: f64 = 0.1;
+/// Number of uses that a text names; the others are one sum.
+const NAMED_MAX: usize = 6;
 
 impl fmt::Display for Ledger {
     /// Writes the share of idle time and its uses, the longest first.
@@ -431,10 +433,14 @@ impl fmt::Display for Ledger {
         let mut uses = self.idle_uses();
         uses.sort_by_key(|(name, ns)| (*name != IdleUse::Batch, std::cmp::Reverse(*ns)));
         let shares = uses.iter().filter_map(|(name, ns)| Some((name, percent(*ns, idle_ns)?)));
-        let named: Vec<String> = shares
-            .filter(|(_, share)| *share >= NAMED_PERCENT)
-            .map(|(name, share)| format!("{name} {share:.1} %"))
-            .collect();
+        let shares: Vec<_> = shares.filter(|(_, share)| *share >= NAMED_PERCENT).collect();
+        // One that is left could as well be named.
+        let (named, others) = shares.split_at(if shares.len() > NAMED_MAX + 1 { NAMED_MAX } else { shares.len() });
+        let mut named: Vec<String> = named.iter().map(|(name, share)| format!("{name} {share:.1} %")).collect();
+        if !others.is_empty() {
+            let share: f64 = others.iter().map(|(_, share)| share).sum();
+            named.push(format!("{} others {share:.1} %", others.len()));
+        }
         write!(f, "the service was idle for {idle_percent:.0} % of the time: {}", named.join(", "))
     }
 }
