@@ -31,13 +31,13 @@ pub fn choose(config: &PolicyConfig, machine: &MachineConfig) -> AnyPolicy {
             let buffer = idle.cpu_count(machine.online.len());
             Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
         }
-        Kind::Unmanaged => Box::new(Unmanaged::default()),
+        Kind::Unmanaged | Kind::Observe(_) => Box::new(Unmanaged::default()),
     }
 }
 
 /// Returns whether the policy decides where containers may run, apart from lanes from which batch is evicted.
 pub fn moves_containers(config: &PolicyConfig) -> bool {
-    !matches!(config.kind, Kind::Unmanaged)
+    matches!(config.kind, Kind::Holmes(_) | Kind::PerfIso { .. })
 }
 
 /// Returns whether the policy places services on CPUs, if the services' rules in the file allow it.

@@ -74,13 +74,26 @@ pub struct OwnedElsewhere {
 }
 
 /// Table of owners, with the claims of the CPUs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Owners {
     table: BTreeMap<Resource, Owner>,
-    claims: BTreeMap<u32, Claim>,
+    /// CPUs of the agent with their claims; `None` if it claims no CPUs.
+    claims: BTreeMap<u32, Option<Claim>>,
+    takes_claims: bool,
+}
+
+impl Default for Owners {
+    fn default() -> Self {
+        Self { table: BTreeMap::new(), claims: BTreeMap::new(), takes_claims: true }
+    }
 }
 
 impl Owners {
+    /// Makes a table of an agent that changes nothing: it claims no CPU, so others may lend them.
+    pub fn without_claims() -> Self {
+        Self { takes_claims: false, ..Self::default() }
+    }
+
     /// Gives the thing to this owner.
     ///
     /// # Errors
@@ -120,7 +133,7 @@ impl Owners {
         self.table.iter()
     }
 
-    /// Returns the CPUs that the agent has claimed.
+    /// Returns the CPUs that the agent has claimed, or all that it uses if it claims none.
     pub fn claimed_cpus(&self) -> CpuSet {
         self.claims.keys().copied().collect()
     }
@@ -130,10 +143,14 @@ impl Owners {
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
+            if !self.takes_claims {
+                self.claims.insert(cpu, None);
+                continue;
+            }
             match Claim::take_cpu_for_agent(cpu) {
                 Ok(claim) => {
                     new.push(claim.undo());
-                    self.claims.insert(cpu, claim);
+                    self.claims.insert(cpu, Some(claim));
                     self.table.insert(Resource::Cpu(cpu), Owner::Policy);
                 }
                 Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
@@ -147,13 +164,14 @@ impl Owners {
 
     /// Returns the undo entries of the claims of these CPUs.
     pub fn undo_entries(&self, cpus: &CpuSet) -> Vec<Undo> {
-        self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu)).map(|(_, claim)| claim.undo()).collect()
+        let of_cpus = self.claims.iter().filter(|(cpu, _)| cpus.contains(**cpu));
+        of_cpus.filter_map(|(_, claim)| claim.as_ref().map(Claim::undo)).collect()
     }
 
     /// Announces the claims, except those of CPUs that a `sidelane run` has claimed since.
     pub fn announce_claims(&mut self) -> Result<(), ClaimError> {
         for cpu in self.claimed_cpus().iter() {
-            match self.claims[&cpu].announce() {
+            match self.claims[&cpu].as_ref().map_or(Ok(()), Claim::announce) {
                 Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
                     self.claims.remove(&cpu);
                     self.table.insert(Resource::Cpu(cpu), Owner::Run(owner));
@@ -166,7 +184,7 @@ impl Owners {
 
     /// Returns duplicates of the descriptors of all claims, for the guardian to hold.
     pub fn duplicate_claim_fds(&self) -> io::Result<Vec<OwnedFd>> {
-        self.claims.values().map(Claim::duplicate_lock).collect()
+        self.claims.values().flatten().map(Claim::duplicate_lock).collect()
     }
 }
 

@@ -192,6 +192,16 @@ impl Tracked {
         lent.with_context(|| format!("cannot lend lanes beside {}", served.found.name))
     }
 
+    /// Observes lanes beside a service, in place of those before.
+    pub fn observe_lanes(&mut self, slot: usize, lanes: &Lanes) -> Result<()> {
+        let Some(served) = self.services.get_mut(slot) else { return Ok(()) };
+        let tracking = &mut served.tracked.tracking;
+        if tracking.lanes() == lanes {
+            return Ok(());
+        }
+        tracking.lend(lanes, false).with_context(|| format!("cannot observe lanes beside {}", served.found.name))
+    }
+
     /// Adds processes to a service.
     pub fn add_processes(&mut self, found: FoundService) {
         let Some(place) = self.slot_of(found.id) else { return };

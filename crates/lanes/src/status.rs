@@ -2,6 +2,8 @@
 //! `sidelane top`.
 
 use serde::{Deserialize, Serialize};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::BatchLane;
 use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_tracker::accounting::Accounting;
@@ -43,6 +45,34 @@ pub struct ServiceStatus {
     /// What had the batch lanes while the service was idle; `None` if the service has no lanes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub idle_time: Option<IdleTimeStatus>,
+    /// What could be lent, while an agent lends nothing.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub observed: Option<ObservedStatus>,
+}
+
+/// What could be lent beside a service, while an agent lends nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedStatus {
+    /// CPUs of the batch lanes.
+    pub lanes: String,
+    /// Sums of the last days, the oldest first.
+    pub days: Vec<ObservedDay>,
+    /// Number of complete recordings.
+    pub recordings_count: usize,
+    /// Folder of the recordings; `None` until one is complete.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub recordings: Option<String>,
+}
+
+/// Time of a service's batch lanes on one day.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ObservedDay {
+    /// Begin of the day (UTC), in seconds since 1970.
+    pub begin_unix_s: u64,
+    /// Time for which the lanes were observed, in seconds of all of them.
+    pub observed_s: f64,
+    /// Time for which the service was idle and its lanes were empty or ran batch.
+    pub lendable_s: f64,
 }
 
 /// Idle time of a service, and what had its batch lanes then, since the gate has kept them.
@@ -163,16 +193,17 @@ pub struct DecisionStatus {
 }
 
 impl LaneStatus {
-    /// Returns the lanes of a service: its own, and those that are kept beside it.
+    /// Returns the lanes of a service: its own, and those beside it, with their keepers if they have some.
     pub fn of_service<'a>(
         service: &'a str,
-        kept: &'a KeptLanes,
+        (request_lanes, lanes): (&'a CpuSet, &'a [BatchLane]),
+        kept: Option<&'a KeptLanes>,
         accounting: &'a Accounting,
     ) -> impl Iterator<Item = Self> + 'a {
-        let own = kept.request_lanes.iter().map(move |cpu| Self::of_request_lane(cpu, service, accounting));
-        let beside = kept.lanes.iter().map(move |lane| {
+        let own = request_lanes.iter().map(move |cpu| Self::of_request_lane(cpu, service, accounting));
+        let beside = lanes.iter().map(move |lane| {
             let ledger = accounting.ledger(&[lane.cpu].into_iter().collect());
-            let keeper = kept.keepers().find(|keeper| keeper.cpu() == lane.cpu);
+            let keeper = kept.and_then(|kept| kept.keepers().find(|keeper| keeper.cpu() == lane.cpu));
             let held_because = keeper.and_then(LaneKeeper::block_reason).map(|why| why.to_string());
             let (cpu, service, request_lanes) = (lane.cpu, service.to_owned(), lane.request_lanes.to_string());
             Self { cpu, service, request_lanes, held_because, ..Self::from_ledger(&ledger) }
@@ -213,9 +244,9 @@ impl LaneStatus {
 }
 
 impl IdleTimeStatus {
-    /// Returns what had the kept lanes of a service while it was idle; `None` if it was never idle.
-    pub fn of_kept_lanes(kept: &KeptLanes, accounting: &Accounting) -> Option<Self> {
-        let ledger = accounting.ledger(&kept.keepers().map(LaneKeeper::cpu).collect()).since_begin();
+    /// Returns what had these lanes of a service while it was idle; `None` if it was never idle.
+    pub fn of_lanes(lanes: &CpuSet, accounting: &Accounting) -> Option<Self> {
+        let ledger = accounting.ledger(lanes).since_begin();
         Some(Self {
             idle_percent: ledger.idle_percent()?,
             batch_percent: ledger.batch_percent()?,

@@ -4,19 +4,14 @@ mod common;
 
 use std::fs;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::process::{Command, Output};
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
 use common::agent::SIDELANE;
-use common::busy::{MESSAGE, read_address, send_request};
-use common::process::{self, allowed_cpus};
-use common::{Footprint, can_observe_requests, lab_binary_path, lock_lanes};
+use common::process::allowed_cpus;
+use common::{Footprint, Loaded, lock_lanes};
 
 const EXIT_FAILURE: i32 = 125;
 
@@ -28,51 +23,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Service on the request lane that computes for each request, and a client on the batch lane.
-struct Loaded {
-    child: Child,
-    stop: Arc<AtomicBool>,
-    client: Option<JoinHandle<()>>,
-    address: SocketAddr,
-}
-
-impl Loaded {
-    fn start() -> Option<Self> {
-        let lab = lab_binary_path().filter(|_| can_observe_requests())?;
-        let mut command = Command::new("taskset");
-        let arguments =
-            ["echo-server", "--design", "event-loop", "--service-us", "500", "--port", "0", "--log", "/dev/null"];
-        let command = process::kill_with_test(&mut command).args(["-c", "0"]).arg(lab).args(arguments);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("taskset can be started");
-        let address = read_address(&mut child);
-        let stop = Arc::new(AtomicBool::new(false));
-        let client = thread::spawn({
-            let stop = Arc::clone(&stop);
-            move || {
-                let mut stream = TcpStream::connect(address).expect("it listens");
-                while !stop.load(Ordering::Relaxed) {
-                    let answered = send_request(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE]));
-                    answered.expect("it answers");
-                }
-            }
-        });
-        Some(Self { child, stop, client: Some(client), address })
-    }
-
-    fn target(&self) -> String {
-        format!("port:{}", self.address.port())
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.client.take().map(JoinHandle::join);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn estimate_changes_nothing_and_can_be_made_again() {
     let Some(_turn) = lock_lanes() else { return };
@@ -80,12 +30,12 @@ fn estimate_changes_nothing_and_can_be_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (kept, json) = (path("recording"), path("result.json"));
-    let before = (Footprint::capture(), allowed_cpus(service.child.id()));
+    let before = (Footprint::capture(), allowed_cpus(service.pid()));
     let target = service.target();
     let recorded = estimate(&["--service", &target, "--lanes", "0:1", "--for", "1s", "--keep", &kept, "--json", &json]);
     assert_eq!(recorded.status.code(), Some(0), "{}", text(&recorded.stderr));
     before.0.wait_until_restored();
-    assert_eq!(allowed_cpus(service.child.id()), before.1);
+    assert_eq!(allowed_cpus(service.pid()), before.1);
     let said = text(&recorded.stdout);
     let command = format!("sidelane run --service {target} --lanes 0:1 -- COMMAND");
     assert!(said.contains("requests/s, CPU 0 busy for") && said.contains("borrow-idle"), "{said}");

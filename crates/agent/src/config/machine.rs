@@ -182,14 +182,14 @@ impl Config {
                     to_cpu_set(&cores.spread(share.cpu_count(online.len()), &to_cpu_mask(online)))
                 }
             },
-            Kind::PerfIso { .. } | Kind::Unmanaged => CpuSet::default(),
+            Kind::PerfIso { .. } | Kind::Unmanaged | Kind::Observe(_) => CpuSet::default(),
         }
     }
 
     fn interference_threshold(&self, source: &ActiveSource) -> f64 {
         let given = match &self.policy.kind {
             Kind::Holmes(holmes) => holmes.interference_threshold,
-            Kind::PerfIso { .. } | Kind::Unmanaged => None,
+            Kind::PerfIso { .. } | Kind::Unmanaged | Kind::Observe(_) => None,
         };
         given.unwrap_or(match source {
             ActiveSource::Latency => LATENCY_THRESHOLD,

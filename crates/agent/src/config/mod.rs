@@ -148,6 +148,17 @@ pub enum Kind {
     },
     /// Unmanaged: batch is not changed.
     Unmanaged,
+    /// Observe: nothing is changed, and no lane is lent. What could be lent is recorded.
+    Observe(ObserveRule),
+}
+
+/// Keys of `[policy]` with kind `observe`: recordings for `sidelane estimate`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObserveRule {
+    /// Folder of the recordings, with a folder for each service.
+    pub dir: PathBuf,
+    /// Limit of the number of recordings of each service.
+    pub recordings: u32,
 }
 
 impl Kind {
@@ -157,6 +168,7 @@ impl Kind {
             Self::Holmes(_) => "holmes",
             Self::PerfIso { .. } => "perfiso",
             Self::Unmanaged => "unmanaged",
+            Self::Observe(_) => "observe",
         }
     }
 }

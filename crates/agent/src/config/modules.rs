@@ -246,6 +246,14 @@ impl HurryRule {
 /// Returns problems for services whose threads are to be moved but that do not exist or have another owner.
 pub(super) fn hurry_service_problems(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(hurry) = &config.hurry else { return Vec::new() };
+    if config.observes() {
+        return vec![Problem {
+            line: lines.hurry,
+            key: "hurry".to_owned(),
+            problem: "moves threads, but policy.kind is \"observe\"".to_owned(),
+            advice: "leave the table out, or choose another kind".to_owned(),
+        }];
+    }
     let services = hurry.services.as_deref();
     let without_services = ("is missing, and no [[service]] has an slo, so no service would be mapped", SERVICES);
     let table = Table { key: "hurry.services", services, line: lines.hurry, without_services };

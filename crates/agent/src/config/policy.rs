@@ -1,6 +1,7 @@
 //! Reading of the tables `[policy]`, `[intervals]` and `[metric]`.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use sidelane_host::cpulist::CpuSet;
@@ -14,13 +15,17 @@ use sidelane_tracker::interference::Windows;
 use toml::de::DeValue;
 
 use super::roles::parse_cpus;
-use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserved, Share};
+use super::{Holmes, Intervals, Kind, Metric, MetricSource, ObserveRule, PolicyConfig, Reserved, Share};
 
 /// Default number of reserved CPUs: the paper reserves four of 32 (Holmes §5).
 const RESERVED: Share = Share::OneIn(8);
 /// Default number of idle CPUs: PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
 const CPUS_MAX: u32 = 512;
+const OBSERVE_DIR: &str = "/var/lib/sidelane";
+/// Default number of recordings of each service: those of a day.
+const RECORDINGS: u32 = 144;
+const RECORDINGS_MAX: u32 = 10_000;
 const RESERVED_ADVICE: &str = "write a number of CPUs, as in 4, or which CPUs, as in \"0-3\" or [0, 1]";
 
 #[derive(Clone, Copy, PartialEq)]
@@ -28,19 +33,26 @@ enum PolicyName {
     Holmes,
     PerfIso,
     Unmanaged,
+    Observe,
 }
 
-const NAMES: [(&str, PolicyName); 3] =
-    [("holmes", PolicyName::Holmes), ("perfiso", PolicyName::PerfIso), ("unmanaged", PolicyName::Unmanaged)];
+const NAMES: [(&str, PolicyName); 4] = [
+    ("holmes", PolicyName::Holmes),
+    ("perfiso", PolicyName::PerfIso),
+    ("unmanaged", PolicyName::Unmanaged),
+    ("observe", PolicyName::Observe),
+];
 
 /// Keys of `[policy]` that not all policies have, each with the policies that have it.
-const OF_ONE: [(&str, &[PolicyName]); 6] = [
+const OF_ONE: [(&str, &[PolicyName]); 8] = [
     ("interference_threshold", &[PolicyName::Holmes]),
     ("calm_time", &[PolicyName::Holmes]),
     ("reserved_busy", &[PolicyName::Holmes]),
     ("reserved", &[PolicyName::Holmes]),
     ("idle", &[PolicyName::PerfIso]),
     ("floor", &[PolicyName::Holmes, PolicyName::PerfIso]),
+    ("dir", &[PolicyName::Observe]),
+    ("recordings", &[PolicyName::Observe]),
 ];
 
 /// Reads the table `[policy]`.
@@ -55,11 +67,12 @@ pub(super) fn read_policy(reader: Reader) -> PolicyConfig {
         PolicyName::Holmes => Kind::Holmes(read_holmes(&reader)),
         PolicyName::PerfIso => Kind::PerfIso { idle: read_share(&reader, "idle", IDLE) },
         PolicyName::Unmanaged => Kind::Unmanaged,
+        PolicyName::Observe => Kind::Observe(read_observe(&reader)),
     };
     let floor = match name {
         PolicyName::Holmes => read_floor(&reader, HolmesConfig::default().floor),
         PolicyName::PerfIso => read_floor(&reader, PerfIsoConfig::default().floor),
-        PolicyName::Unmanaged => 0,
+        PolicyName::Unmanaged | PolicyName::Observe => 0,
     };
     let siblings = read_siblings(&reader);
     reader.record_unknown_keys();
@@ -84,6 +97,16 @@ fn read_holmes(reader: &Reader) -> Holmes {
         reserved_busy: reader
             .record_setting("reserved_busy", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
         reserved: read_reserved(reader),
+    }
+}
+
+fn read_observe(reader: &Reader) -> ObserveRule {
+    const DIR: &str = "write the folder for recordings, as in \"/var/lib/sidelane\"";
+    let dir = reader.text("dir", DIR).map(PathBuf::from);
+    let recordings = reader.whole_number("recordings", 1..=RECORDINGS_MAX);
+    ObserveRule {
+        dir: reader.record_setting("dir", dir, OBSERVE_DIR.into(), |dir| quoted(&dir.display().to_string())),
+        recordings: reader.record_setting("recordings", recordings, RECORDINGS, u32::to_string),
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf, absolute};
 use sidelane_toml::{Document, Problem, Problems, Reader};
 
 use super::overlap::{Lines, contradictions};
-use super::{Config, Match, MetricSource, lanes, modules, policy, proxy, roles};
+use super::{Config, Kind, LaneGate, Match, MetricSource, lanes, modules, policy, proxy, roles};
 
 impl Config {
     /// Reads the agent's file. Paths in the file are relative to the file's directory.
@@ -38,6 +38,9 @@ impl Config {
         for log in config.proxies.iter_mut().filter_map(|proxy| proxy.access_log.as_mut()) {
             *log = in_full(log);
         }
+        if let Kind::Observe(observe) = &mut config.policy.kind {
+            observe.dir = in_full(&observe.dir);
+        }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);
         }
@@ -58,6 +61,16 @@ impl Config {
 }
 
 impl Config {
+    /// Returns whether the agent only observes.
+    pub fn observes(&self) -> bool {
+        matches!(self.policy.kind, Kind::Observe(_))
+    }
+
+    /// Returns the settings by which lanes are lent; `None` if no lanes are lent.
+    pub fn lent_lanes(&self) -> Option<&LaneGate> {
+        self.lanes.as_ref().filter(|_| !self.observes())
+    }
+
     /// Returns a line of text on a valid file: its numbers of services, batch trees and other parts.
     pub fn summary(&self) -> String {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
@@ -151,7 +164,7 @@ fn check_across_tables(top: &Reader, config: &Config, lines: &Lines) {
     if !has_any(["service", "kubernetes"]) {
         top.record_missing("service", "name a service in [[service]], or write kubernetes = true");
     }
-    if !has_any(["batch", "kubernetes"]) {
+    if !has_any(["batch", "kubernetes"]) && !config.observes() {
         top.record_missing("batch", "name a tree of cgroups in [[batch]], or write kubernetes = true");
     }
     let mut problems = contradictions(config, lines);

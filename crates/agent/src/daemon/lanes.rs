@@ -25,11 +25,7 @@ impl Agent {
         self.gates.as_ref()?;
         let own = self.tracked.service_cpus(found);
         self.drop_lanes(&own);
-        let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
-        let others = others
-            .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
-            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
-        let lanes = lanes_beside_service(&self.here.cores, &own, &others, &self.usable.difference(&self.lane_cpus()));
+        let lanes = self.free_lanes_beside(found, &own, &self.lane_cpus());
         match (lanes, self.gates.as_ref()?.lending(found.settings.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
             // The gate controls the lanes beside the service already, for another service on the same CPUs.
@@ -45,6 +41,16 @@ impl Agent {
                 None
             }
         }
+    }
+
+    /// Returns the lanes beside a service that may run on the CPUs `own`, without those that are `taken`; `None` if there
+    /// are none.
+    pub(super) fn free_lanes_beside(&self, found: &FoundService, own: &CpuSet, taken: &CpuSet) -> Option<Lanes> {
+        let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
+        let others = others
+            .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
+            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
+        lanes_beside_service(&self.here.cores, own, &others, &self.usable.difference(taken))
     }
 
     /// Searches for lanes again, for services without lanes. Lanes may be free now because a service was placed on
@@ -159,6 +165,6 @@ impl Agent {
 }
 
 /// Returns whether the note reports that the service `name` has no lane.
-fn reports_missing_lane(note: &Note, name: &str) -> bool {
+pub(super) fn reports_missing_lane(note: &Note, name: &str) -> bool {
     note.matches(|note| matches!(note, AgentNote::NoLaneBeside { service, .. } if service == name))
 }

@@ -1,6 +1,7 @@
 //! The agent's metrics at one moment.
 
 use prometheus_client::registry::Unit;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::cpus::CpuMask;
@@ -148,7 +149,7 @@ impl Agent {
         ]
     }
 
-    /// Returns the metrics of all lanes that have a keeper, by CPU.
+    /// Returns the metrics of all lanes that have a keeper or are observed, by CPU.
     fn lane_metrics(&self) -> Vec<Family> {
         let keepers: Vec<(u32, KeeperCounts)> = self
             .tracked
@@ -156,7 +157,9 @@ impl Agent {
             .flat_map(KeptLanes::keepers)
             .map(|keeper| (keeper.cpu(), keeper.counts()))
             .collect();
-        if keepers.is_empty() {
+        let ledgers = self.tracked.services.iter().filter_map(|(_, served)| self.lanes_with_ledger(served));
+        let with_ledger = ledgers.fold(CpuSet::default(), |all, lanes| all.union(&lanes));
+        if with_ledger.is_empty() {
             return Vec::new();
         }
         let accounting = self.tracked.tracker().memory().accounting();
@@ -180,8 +183,8 @@ impl Agent {
             Kind::Counter,
             "All time of the batch lane, by what the service did and what had it",
         );
-        let accounts = keepers.iter().flat_map(|(cpu, _)| {
-            accounting.ledger(&[*cpu].into_iter().collect()).accounts().map(|account| {
+        let accounts = with_ledger.iter().flat_map(|cpu| {
+            accounting.ledger(&[cpu].into_iter().collect()).accounts().map(|account| {
                 let labels = [label("cpu", cpu), label("beside", account.beside), label("kind", account.kind)];
                 (labels.concat(), Some(seconds(account.ns)))
             })

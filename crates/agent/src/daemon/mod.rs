@@ -20,6 +20,7 @@ mod lent;
 mod metrics;
 mod modules;
 mod notes;
+mod observe;
 mod promise;
 mod ranks;
 mod reload;
@@ -62,6 +63,7 @@ use super::tracked::Tracked;
 use births::{Gaps, Lacking, NewBatchConfinement};
 use endpoints::{Endpoints, EventFds, WakeEvents};
 use lent::LentLanes;
+use observe::Observers;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;
@@ -141,6 +143,8 @@ pub struct Agent {
     lent: Option<LentLanes>,
     /// Measurement of the slowdown of requests by batch on lanes; `None` if the slowdown is not bounded.
     slowdown: Option<SlowdownKeeper>,
+    /// Observers of what could be lent; `None` unless the agent only observes.
+    observers: Option<Observers>,
     proxies: Proxies,
     flights: Flights,
     hurries: Hurries,

@@ -42,7 +42,9 @@ impl Agent {
         ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
         let flights = self.flights.take_events().into_iter().map(|news| ("trace", news));
         let hurries = self.hurries.take_events().into_iter().map(|news| ("hurry", news));
-        for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
+        let recordings = self.observers.iter_mut().flat_map(|observers| observers.recordings.take_events());
+        let recordings = recordings.map(|news| ("record", news));
+        for (action, (service, news)) in flights.chain(hurries).chain(recordings).collect::<Vec<_>>() {
             match news {
                 ModuleEvent::Said(what) => self.print_and_log(action, &format!("{service}: {what}")),
                 ModuleEvent::Noted(note) => self.note(note),
@@ -54,7 +56,8 @@ impl Agent {
     pub(super) fn end_modules(&mut self, signals: &PosixSignals) -> Result<()> {
         let ended = self.proxies.end(signals);
         ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
-        let ended = [self.hurries.end(), self.flights.end()];
+        let recorded = self.observers.as_mut().map_or(Ok(()), |observers| observers.recordings.end());
+        let ended = [self.hurries.end(), self.flights.end(), recorded];
         let ended = ended.into_iter().collect();
         self.report_module_events();
         ended

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, bail};
 use sidelane_host::clock::now_ns;
 
 use super::Agent;
@@ -76,6 +76,13 @@ impl Agent {
     /// its application to this machine, and the tables of the file that are not in effect.
     fn reread_config(&mut self) -> Result<(Config, MachineConfig, Vec<&'static str>)> {
         let mut config = Config::load(&self.options.config)?;
+        if config.observes() != self.config.observes() || (config.observes() && config.policy != self.config.policy) {
+            bail!(
+                "policy.kind is \"{}\" now, and was \"{}\": an agent begins or ends to observe only at its start; restart it",
+                config.policy.kind.name(),
+                self.config.policy.kind.name()
+            );
+        }
         let kept = self.keep_start_only_tables(&mut config);
         let here = fit_to_machine(&config, self.running_source())?;
         if uses_interference(&config.policy) && matches!(self.interference, InterferenceSource::None) {

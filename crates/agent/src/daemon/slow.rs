@@ -54,6 +54,7 @@ impl Agent {
         self.report_module_events();
         self.handle_urgent()?;
         self.maintain_lanes();
+        self.observe_services();
         self.check_outranking_batch(now_ns);
         self.judge_overlap(now_ns);
         self.flush_log();
@@ -238,6 +239,9 @@ impl Agent {
         let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
         let place = added.inspect_err(|_| self.owners.free(&thing))?;
         lent.into_iter().for_each(|(lanes, lending)| self.start_keepers(place, lanes, lending));
+        if self.observers.is_some() {
+            self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
+        }
         self.log_note("came", &format!("service {name} was added"));
         Ok(())
     }
@@ -461,11 +465,12 @@ impl Agent {
 
     /// Fetches requests that have finished.
     pub(super) fn fetch_requests(&mut self) {
-        let Self { tracked, slowdown, .. } = self;
+        let Self { tracked, slowdown, observers, .. } = self;
         let mut fetch = |served: &mut AgentService| {
-            let id = served.found.id.0;
+            let id = served.found.id;
             served.fetch_requests(|request| {
-                slowdown.iter_mut().for_each(|slowdown| slowdown.record_request(id, request));
+                slowdown.iter_mut().for_each(|slowdown| slowdown.record_request(id.0, request));
+                observers.iter_mut().for_each(|observers| observers.record_request(id, request));
             })
         };
         let fetched: Vec<Result<()>> = tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();

@@ -4,7 +4,6 @@ use sidelane_host::clock::now_ns;
 use sidelane_policy::borrow::promise::BOUND_PPM;
 
 use super::Agent;
-use crate::config::Kind;
 use crate::owners::{Owner, Resource};
 use crate::self_usage::resident_bytes;
 use crate::status::{
@@ -13,6 +12,8 @@ use crate::status::{
 };
 use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_lanes::kept_lanes::KeptLanes;
 use sidelane_lanes::promise::bound_percent;
 use sidelane_requests::objective;
 use sidelane_rollback::cpu_mask::to_cpu_set;
@@ -27,12 +28,18 @@ impl Agent {
             count: *count,
         });
         let memory = self.tracked.tracker().memory();
-        let accounting = self.tracked.kept_lanes().next().map(|_| memory.accounting());
+        let has_lanes =
+            self.tracked.services.iter().any(|(_, served)| !served.tracked.tracking.lanes().batch.is_empty());
+        let accounting = has_lanes.then(|| memory.accounting());
         let (services, accounting) = (&self.tracked.services, accounting.as_ref());
         let lanes_of = |accounting| {
-            let kept =
-                services.iter().filter_map(|(_, served)| Some((&served.found.name, served.tracked.kept.as_ref()?)));
-            let lanes = kept.flat_map(|(name, kept)| LaneStatus::of_service(name, kept, accounting));
+            let lanes = services.iter().flat_map(|(_, served)| {
+                let (kept, tracked) = (served.tracked.kept.as_ref(), served.tracked.tracking.lanes());
+                let lanes = kept.map_or((&tracked.request_lanes, &tracked.batch[..]), |kept| {
+                    (&kept.request_lanes, &kept.lanes[..])
+                });
+                LaneStatus::of_service(&served.found.name, lanes, kept, accounting)
+            });
             lanes.collect()
         };
         let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
@@ -54,18 +61,13 @@ impl Agent {
     }
 
     fn own_status(&self) -> AgentStatus {
-        let policy = match self.config.policy.kind {
-            Kind::Holmes(_) => "holmes",
-            Kind::PerfIso { .. } => "perfiso",
-            Kind::Unmanaged => "unmanaged",
-        };
         let audit = self.log.as_ref().map(AuditLog::state);
         AgentStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config: self.options.config.display().to_string(),
             uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
-            policy: policy.to_owned(),
+            policy: self.config.policy.kind.name().to_owned(),
             metric: self.interference.text(),
             threshold: self.interference_threshold(),
             why: self.stats.why.to_string(),
@@ -80,6 +82,12 @@ impl Agent {
             audit_error: audit.and_then(|audit| audit.error),
             run: None,
         }
+    }
+
+    /// Returns the lanes beside a service that have a keeper or are observed; `None` if there are none.
+    pub(super) fn lanes_with_ledger(&self, served: &AgentService) -> Option<CpuSet> {
+        let observed = || self.observers.as_ref().map(|_| served.tracked.tracking.lanes().batch_cpus());
+        served.tracked.kept.as_ref().map(KeptLanes::lanes_with_keepers).or_else(observed)
     }
 
     /// Returns the CPUs that another Sidelane process has claimed.
@@ -128,7 +136,8 @@ impl Agent {
                 bound_percent: bound_percent(BOUND_PPM),
                 broken: self.promises.broken_promise_to(&served.found.name).map(ToString::to_string),
             }),
-            idle_time: served.tracked.kept.as_ref().and_then(|kept| IdleTimeStatus::of_kept_lanes(kept, accounting?)),
+            idle_time: self.lanes_with_ledger(served).and_then(|lanes| IdleTimeStatus::of_lanes(&lanes, accounting?)),
+            observed: self.observers.as_ref().and_then(|observers| observers.status(served)),
         }
     }
 }

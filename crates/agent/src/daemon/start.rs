@@ -17,6 +17,7 @@ use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
 use super::births::{Gaps, NewBatchConfinement};
 use super::lent::LentLanes;
+use super::observe::Observers;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;
 use crate::choice::{choose, uses_interference};
@@ -63,16 +64,18 @@ impl Agent {
         let (tracker, interference) = load_tracker(&config, &here)?;
         wait_for_lane_switches(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
-        let mut owners = Owners::default();
+        let mut owners = if config.observes() { Owners::without_claims() } else { Owners::default() };
         let (actuator, endpoints, usable) = claim_machine(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let mut tracked = Tracked::new(tracker);
         tracked.set_requests_wanted(wants_requests(&config, interference.needs_requests()));
-        let gates = config.lanes.as_ref().filter(|_| actuator.is_some());
+        let gates = config.lent_lanes().filter(|_| actuator.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let lent = gates.as_ref().map(|_| start_lane_watchdog(&tracked)).transpose()?;
         let slowdown = gates.as_ref().and_then(LaneGates::new_slowdown_keeper);
+        let observers = if actuator.is_some() { Observers::new(&config)? } else { None };
         own_threads::place_threads_on(&usable, &serving, &CpuMask::EMPTY);
-        let (turns, not_urgent) = raise_priority();
+        // An agent that only observes has nothing to react to.
+        let (turns, not_urgent) = if config.observes() { (None, None) } else { raise_priority() };
         let mut agent = Self {
             turns,
             policy: choose(&config.policy, &here),
@@ -98,6 +101,7 @@ impl Agent {
             gates,
             lent,
             slowdown,
+            observers,
             proxies: Proxies::new(own_cpus),
             flights: Flights::default(),
             hurries: Hurries::default(),
@@ -185,20 +189,24 @@ pub(super) fn has_objective(config: &Config) -> bool {
 /// is measured by latency (`by_latency`).
 fn wants_requests(config: &Config, by_latency: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
-    config.lanes.as_ref().is_some_and(by_requests) || by_latency || has_objective(config) || config.metrics.is_some()
+    config.observes()
+        || config.lent_lanes().is_some_and(by_requests)
+        || by_latency
+        || has_objective(config)
+        || config.metrics.is_some()
 }
 
 /// Returns what the tracker has to observe. Tracking costs a service 2 µs per request, so requests are tracked only if
 /// they are needed. The measurement of batch's cost needs only some requests, and the agent also works without it.
 fn tracker_purpose(config: &Config, source: Option<&ActiveSource>) -> Result<Purpose> {
     let wanted = wants_requests(config, source == Some(&ActiveSource::Latency));
-    let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.slowdown_bound().is_some());
+    let bounded = config.lent_lanes().is_some_and(|lanes| lanes.slowdown_bound().is_some());
     if wanted {
         can_track()?;
     }
     let requests = wanted || (bounded && can_track().is_ok());
     let turns = |lanes: &LaneGate| lanes.policy.is_none_or(PolicyKind::needs_requests);
-    let lent = config.lanes.as_ref().map(|lanes| LaneLending { turns: turns(lanes), ..LaneLending::default() });
+    let lent = config.lent_lanes().map(|lanes| LaneLending { turns: turns(lanes), ..LaneLending::default() });
     let interference = matches!(source, Some(ActiveSource::Counters(_)));
     Ok(Purpose::Share { requests, interference, lent })
 }
@@ -247,13 +255,13 @@ fn claim_and_start_guardian(
         .duplicate_claim_fds()
         .context("cannot pass the claims on to the guardian process; raise the limit of open files (ulimit -n)")?;
     locks.push(claim.duplicate_lock()?);
-    let halt_events = config.lanes.as_ref().map(|_| tracker.halt_events()).transpose()?;
+    let halt_events = config.lent_lanes().map(|_| tracker.halt_events()).transpose()?;
     let mut guardian = Guardian::start(&locks, halt_events).context(CANNOT_START)?;
     guardian.add([claim.undo(), Endpoints::undo_entry()].into_iter().chain(claims))?;
     claim.announce()?;
     owners.announce_claims()?;
     let endpoints = Endpoints::open(config.metrics)?;
-    Ok((Actuator::new(guardian, config.lanes.is_some()), endpoints))
+    Ok((Actuator::new(guardian, config.lent_lanes().is_some()), endpoints))
 }
 
 fn start_lane_watchdog(tracked: &Tracked) -> Result<LentLanes> {

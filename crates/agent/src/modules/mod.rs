@@ -5,12 +5,14 @@
 mod flights;
 mod hurries;
 mod proxies;
+mod recordings;
 
 pub use flights::{Flights, flight_options_for};
 pub use hurries::{Hurries, hurry_target_for};
 pub use proxies::Proxies;
+pub use recordings::Recordings;
 
-use crate::config::{Match, ServiceRule};
+use crate::config::{Config, Match, ServiceRule};
 use crate::discover::FoundService;
 use sidelane_diagnostics::note::Note;
 use sidelane_host::service::Target;
@@ -22,6 +24,14 @@ pub enum ModuleEvent {
     Said(String),
     /// Note on what is degraded, such as a module that could not go on.
     Noted(Note),
+}
+
+/// Returns the target by which `sidelane run` finds this service; `None` if there is none.
+pub fn target_of(found: &FoundService, config: &Config) -> Option<Target> {
+    match found.rule.and_then(|rule| config.services.get(rule)) {
+        Some(rule) => module_target(found, rule),
+        None => found.group.as_ref().map(|group| Target::Cgroup(group.path.clone())),
+    }
 }
 
 /// Returns the target by which a module finds this service: cgroup, port or process name. `None` if the rule names a

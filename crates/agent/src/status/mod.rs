@@ -15,8 +15,8 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_report::terminal::{print, print_fitted};
 
 pub use sidelane_lanes::status::{
-    DecisionStatus, IdleTimeStatus, LaneStatus, OverlapStatus, RequestStatus, ServiceStatus, SlowdownStatus,
-    SlowerStatus,
+    DecisionStatus, IdleTimeStatus, LaneStatus, ObservedDay, ObservedStatus, OverlapStatus, RequestStatus,
+    ServiceStatus, SlowdownStatus, SlowerStatus,
 };
 
 /// Path of the agent's socket.

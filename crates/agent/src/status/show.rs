@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, OverlapStatus, ProxyStatus, ServiceStatus,
-    SlowdownStatus, SlowerStatus, Snapshot,
+    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ObservedDay, ObservedStatus, OverlapStatus,
+    ProxyStatus, ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
 };
 use sidelane_hurry::format_threshold;
 use sidelane_report::Unit;
@@ -70,7 +70,10 @@ impl Snapshot {
             agent.why
         )?;
         let threshold = agent.threshold.map_or_else(String::new, |e| format!(", threshold {e}"));
-        writeln!(f, "policy {}; interference by {}{threshold}", agent.policy, agent.metric)?;
+        match agent.policy.as_str() {
+            "observe" => writeln!(f, "policy observe: nothing is held, moved or lent")?,
+            policy => writeln!(f, "policy {policy}; interference by {}{threshold}", agent.metric)?,
+        }
         if let (Some(p50), Some(p99)) = (agent.reaction_p50_ns, agent.reaction_p99_ns) {
             let (p50, p99, count) = (p50 as f64 / 1e3, p99 as f64 / 1e3, agent.reactions_count);
             writeln!(f, "batch off the core after an onset within p50 {p50:.0} µs, p99 {p99:.0} µs ({count} onsets)")?;
@@ -114,7 +117,31 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
     writeln!(f)?;
     service.slowdown.as_ref().map_or(Ok(()), |slowdown| write_slowdown(f, slowdown))?;
     service.overlap.as_ref().map_or(Ok(()), |overlap| write_overlap(f, overlap))?;
-    service.idle_time.iter().try_for_each(|idle_time| writeln!(f, "    {}", idle_time.text))
+    service.idle_time.iter().try_for_each(|idle_time| writeln!(f, "    {}", idle_time.text))?;
+    service.observed.as_ref().map_or(Ok(()), |observed| write_observed(f, observed))
+}
+
+fn write_observed(f: &mut fmt::Formatter<'_>, observed: &ObservedStatus) -> fmt::Result {
+    let text = |(name, day): (&str, &ObservedDay)| {
+        format!("{} of {} {name}", format_long_time(day.lendable_s), format_long_time(day.observed_s))
+    };
+    let days = ["today (UTC)", "the day before"].into_iter().zip(observed.days.iter().rev());
+    let days: Vec<String> = days.map(text).collect();
+    if !days.is_empty() {
+        writeln!(f, "    lane(s) {} could be lent for {}", observed.lanes, days.join(", "))?;
+    }
+    observed.recordings.iter().try_for_each(|folder| {
+        let count = observed.recordings_count;
+        writeln!(f, "    {count} recording(s); what policies would give: `sidelane estimate {folder}`")
+    })
+}
+
+fn format_long_time(seconds: f64) -> String {
+    match seconds {
+        ..60.0 => format!("{seconds:.0} s"),
+        60.0..3_600.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.1} h", seconds / 3_600.0),
+    }
 }
 
 fn write_overlap(f: &mut fmt::Formatter<'_>, overlap: &OverlapStatus) -> fmt::Result {
@@ -291,6 +318,28 @@ threads on big and little cores
         let service = ServiceStatus { idle_time: Some(idle_time), ..Default::default() };
         let shown = Snapshot { services: vec![service], ..Default::default() }.to_string();
         assert!(shown.contains(&format!("\n    {text}\n")), "{shown}");
+    }
+
+    #[test]
+    fn what_could_be_lent_is_below_its_service() {
+        let day = |begin_unix_s, lendable_s| ObservedDay { begin_unix_s, observed_s: 36_000.0, lendable_s };
+        let mut observed = ObservedStatus {
+            lanes: "1".into(),
+            days: vec![day(0, 27_000.0), day(86_400, 18_000.0)],
+            ..Default::default()
+        };
+        let shown = |observed: &ObservedStatus| {
+            let service = ServiceStatus { observed: Some(observed.clone()), ..Default::default() };
+            let agent = AgentStatus { policy: "observe".into(), ..Default::default() };
+            Snapshot { agent, services: vec![service], ..Default::default() }.to_string()
+        };
+        let text = shown(&observed);
+        let days = "\n    lane(s) 1 could be lent for 5.0 h of 10.0 h today (UTC), 7.5 h of 10.0 h the day before\n";
+        assert!(text.contains(days) && text.contains("policy observe: nothing is held"), "{text}");
+        assert!(!text.contains("recording(s)"), "{text}");
+        (observed.recordings_count, observed.recordings) = (2, Some("/var/lib/sidelane/web".into()));
+        let text = shown(&observed);
+        assert!(text.contains("2 recording(s); what policies would give: `sidelane estimate /var/lib/sidelane/web`"));
     }
 
     #[test]

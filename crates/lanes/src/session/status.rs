@@ -78,8 +78,11 @@ impl Session {
         let since_start = accounting.since(&self.began);
         let blocked = self.blocked_time_and_reason().map(|(_, why)| why.to_string());
         let kept = self.services.iter().filter_map(|one| Some((&one.tracked.name, one.tracked.kept.as_ref()?)));
-        let lanes: Vec<LaneStatus> =
-            kept.flat_map(|(name, kept)| LaneStatus::of_service(name, kept, &accounting)).collect();
+        let lanes: Vec<LaneStatus> = kept
+            .flat_map(|(name, kept)| {
+                LaneStatus::of_service(name, (&kept.request_lanes, &kept.lanes), Some(kept), &accounting)
+            })
+            .collect();
         let services = self.services.iter().enumerate();
         let services: Vec<ServiceStatus> =
             services.map(|(index, one)| self.service_status(index, one, (&accounting, &since_start))).collect();
@@ -146,7 +149,7 @@ impl Session {
                 bound_percent: bound_percent(BOUND_PPM),
                 broken: None,
             }),
-            idle_time: kept.and_then(|kept| IdleTimeStatus::of_kept_lanes(kept, accounting)),
+            idle_time: kept.and_then(|kept| IdleTimeStatus::of_lanes(&kept.lanes_with_keepers(), accounting)),
             ..ServiceStatus::default()
         }
     }

@@ -12,6 +12,7 @@ mod interference;
 mod lanes;
 mod manager;
 mod metrics;
+mod observe;
 mod others;
 mod pods;
 mod proxies;

@@ -188,19 +188,17 @@ impl Tracker {
         let _ = self.map_handle("named_groups").delete(group_key(group).bytes());
     }
 
-    /// Lends these lanes beside the service `number`. A tracker that only watches keeps their ledgers.
+    /// Lends these lanes beside the service `number`. A tracker that lends no lanes keeps their ledgers.
     ///
     /// # Panics
-    /// When there is a lane to lend, and the tracker was loaded neither to lend nor to watch lanes: batch there would
-    /// leave too late.
+    /// When there is a lane to lend, and the tracker tracks no lanes.
     pub(crate) fn lend(
         &self,
         lanes: &Lanes,
         number: Number,
         lend_to_waited_requests: bool,
     ) -> Result<(), TrackerError> {
-        let is_right = self.purpose.lane_lending().is_some() || matches!(self.purpose, Purpose::Watch { .. });
-        assert!(lanes.batch.is_empty() || is_right, "this tracker lends no lanes");
+        assert!(lanes.batch.is_empty() || self.purpose.has_lanes(), "this tracker tracks no lanes");
         let roles = kernel_roles(lanes, number, lend_to_waited_requests)?;
         self.memory.begin_ledgers(lanes);
         for (cpu, role) in roles {

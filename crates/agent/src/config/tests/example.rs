@@ -41,8 +41,9 @@ fn commented_lines_of_the_example_are_valid() {
     const COMM: &str = "comm = ";
     const TRACED: &str = "services = [\"redis\"]              # by name";
     const HURRIED: &str = "services = [\"redis\"]              # whose threads";
+    const OBSERVED_DIR: &str = "dir = \"/var/lib";
     const HOLMES: [&str; 3] = ["kind = ", "calm_time = ", "reserved_busy = "];
-    let variants: [(&[&str], &[&str]); 16] = [
+    let variants: [(&[&str], &[&str]); 17] = [
         (&[COMM], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[COMM], &["port = 6379"]),
         (&[COMM], &["unit = "]),
@@ -64,11 +65,15 @@ fn commented_lines_of_the_example_are_valid() {
         (&[], &["[kubernetes]", "cgroup = \"/kubepods.slice\""]),
         (&HOLMES, &["kind = \"perfiso\"", "idle = 8"]),
         (&["kind = ", "calm_time = ", "reserved_busy = ", "floor = "], &["kind = \"unmanaged\""]),
+        (
+            &["kind = ", "calm_time = ", "reserved_busy = ", "floor = "],
+            &["kind = \"observe\"", OBSERVED_DIR, "recordings = 144"],
+        ),
         (&["source = "], &["source = \"replay\"", "replay = "]),
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),
         (&[], &PROXY),
-        (&[], &["[trace]", TRACED, "dir = ", "keep = ", "recordings = ", "light = "]),
+        (&[], &["[trace]", TRACED, "dir = \"/var/tmp", "keep = ", "recordings = 100", "light = "]),
         (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
         (&[], &["[hurry]", "percentile = ", "siblings = true"]),
     ];

@@ -10,14 +10,34 @@ fn all_problems_of_a_file_are_reported_at_once() {
             "a.toml:1: `service.cgroup` is missing; write one of `cgroup`, `unit`, `pod`, `port`, `comm`, by which the \
              service is found",
             "a.toml:2: `service.name` is 3; write a name for it, as in \"redis\"",
-            "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`",
+            "a.toml:5: `policy.kind` is \"holms\"; did you mean `holmes`? write one of `holmes`, `perfiso`, `unmanaged`, `observe`",
             "a.toml:6: `policy.calm_time` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, m, h, as in \
              \"8us\" or \"1.5s\"",
             "a.toml:7: `policy.Interference_thresold` is not a key here; did you mean `interference_threshold`? the \
-             keys here are `calm_time`, `floor`, `idle`, `interference_threshold`, `kind`, `reserved`, \
+             keys here are `calm_time`, `dir`, `floor`, `idle`, `interference_threshold`, `kind`, `recordings`, `reserved`, \
              `reserved_busy`, `siblings`",
             "a.toml: `batch` is missing; name a tree of cgroups in [[batch]], or write kubernetes = true",
         ],
+    );
+}
+
+#[test]
+fn an_observer_needs_no_batch_and_moves_no_threads() {
+    let observes = "[policy]\nkind = \"observe\"\n[lanes]\n[[service]]\nname = \"web\"\nport = 80\nslo = \"p99=5ms\"\n";
+    let config = parse_valid(observes);
+    let rule = ObserveRule { dir: "/var/lib/sidelane".into(), recordings: 144 };
+    assert_eq!(config.policy.kind, Kind::Observe(rule));
+    assert!(config.lanes.is_some() && config.lent_lanes().is_none());
+    assert_refused(
+        &format!("{observes}[hurry]\n"),
+        &[
+            "a.toml:8: `hurry` moves threads, but policy.kind is \"observe\"; leave the table out, or choose another kind",
+        ],
+    );
+    assert_edit_is_refused(
+        "reserved = \"0-1\"",
+        "dir = \"/var/tmp\"",
+        &["a.toml:19: `policy.dir` is for `observe`, but kind is `holmes`; leave it out"],
     );
 }
 
