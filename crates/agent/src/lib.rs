@@ -79,6 +79,7 @@ mod log;
 mod modules;
 mod note;
 mod observation;
+mod observers;
 mod owners;
 mod replay;
 mod requests;

@@ -82,16 +82,10 @@ pub struct Owners {
     takes_claims: bool,
 }
 
-impl Default for Owners {
-    fn default() -> Self {
-        Self { table: BTreeMap::new(), claims: BTreeMap::new(), takes_claims: true }
-    }
-}
-
 impl Owners {
-    /// Makes a table of an agent that changes nothing: it claims no CPU, so others may lend them.
-    pub fn without_claims() -> Self {
-        Self { takes_claims: false, ..Self::default() }
+    /// Makes an empty table. An agent that changes nothing takes no claims, so others may lend the CPUs.
+    pub fn new(takes_claims: bool) -> Self {
+        Self { table: BTreeMap::new(), claims: BTreeMap::new(), takes_claims }
     }
 
     /// Gives the thing to this owner.
@@ -227,7 +221,7 @@ mod tests {
         /// A thing keeps its owner until it is freed or passed on, whatever the order of requests.
         #[test]
         fn a_resource_has_one_owner(asked in prop::collection::vec((any_resource(), any_owner(), any::<bool>()), 1..100)) {
-            let mut table = Owners::default();
+            let mut table = Owners::new(true);
             for (thing, owner, frees) in asked {
                 let before = table.owner_of(&thing).cloned();
                 let taken = table.assign(thing.clone(), owner.clone());
@@ -248,7 +242,7 @@ mod tests {
 
     #[test]
     fn only_the_owner_can_be_replaced() {
-        let mut table = Owners::default();
+        let mut table = Owners::new(true);
         table.assign(Resource::Cpu(1), Owner::Policy).unwrap();
         table.change_owner(&Resource::Cpu(1), &Owner::Policy, Owner::Lanes).unwrap();
         let error = table.change_owner(&Resource::Cpu(1), &Owner::Policy, Owner::Run("7".into())).unwrap_err();

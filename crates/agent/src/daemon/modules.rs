@@ -42,9 +42,9 @@ impl Agent {
         ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
         let flights = self.flights.take_events().into_iter().map(|news| ("trace", news));
         let hurries = self.hurries.take_events().into_iter().map(|news| ("hurry", news));
-        let recordings = self.observers.iter_mut().flat_map(|observers| observers.recordings.take_events());
-        let recordings = recordings.map(|news| ("record", news));
-        for (action, (service, news)) in flights.chain(hurries).chain(recordings).collect::<Vec<_>>() {
+        let unwritten = self.observers.iter_mut().flat_map(|observers| observers.recordings.take_notes());
+        unwritten.collect::<Vec<_>>().into_iter().for_each(|note| self.note(note));
+        for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
             match news {
                 ModuleEvent::Said(what) => self.print_and_log(action, &format!("{service}: {what}")),
                 ModuleEvent::Noted(note) => self.note(note),

@@ -17,7 +17,6 @@ use sidelane_tracker::tracker::{LaneLending, Purpose, Tracker};
 
 use super::births::{Gaps, NewBatchConfinement};
 use super::lent::LentLanes;
-use super::observe::Observers;
 use super::{Agent, AgentOptions, DecisionStats, Demoted, Times};
 use crate::actuator::Actuator;
 use crate::choice::{choose, uses_interference};
@@ -31,6 +30,7 @@ use crate::log::CpuAudit;
 use crate::modules::{Flights, Hurries, Proxies};
 use crate::note::AgentNote;
 use crate::observation::Sampler;
+use crate::observers::Observers;
 use crate::owners::{Owners, claim_agent_role};
 use crate::self_usage::SelfUsage;
 use crate::service_manager::ServiceManager;
@@ -64,21 +64,19 @@ impl Agent {
         let (tracker, interference) = load_tracker(&config, &here)?;
         wait_for_lane_switches(&tracker.memory(), &online)?;
         let Log { log, pen, lane_pen } = config.audit.as_deref().map(open_log).transpose()?.unwrap_or_default();
-        let mut owners = if config.observes() { Owners::without_claims() } else { Owners::default() };
+        let mut owners = Owners::new(!config.observes());
         let (actuator, endpoints, usable) = claim_machine(&mut owners, &online, claim.as_ref(), (&config, &tracker))?;
         let mut tracked = Tracked::new(tracker);
         tracked.set_requests_wanted(wants_requests(&config, interference.needs_requests()));
         let gates = config.lent_lanes().filter(|_| actuator.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, lane_pen)).transpose()?;
         let lent = gates.as_ref().map(|_| start_lane_watchdog(&tracked)).transpose()?;
-        let slowdown = gates.as_ref().and_then(LaneGates::new_slowdown_keeper);
-        let observers = if actuator.is_some() { Observers::new(&config)? } else { None };
         own_threads::place_threads_on(&usable, &serving, &CpuMask::EMPTY);
-        // An agent that only observes has nothing to react to.
-        let (turns, not_urgent) = if config.observes() { (None, None) } else { raise_priority() };
+        let (turns, not_urgent) = raise_priority(&config);
         let mut agent = Self {
             turns,
             policy: choose(&config.policy, &here),
+            observers: Observers::new(&config, actuator.is_some())?,
             helper: Helper::start(&config)?,
             lacks,
             new_batch_groups: Vec::new(),
@@ -98,10 +96,9 @@ impl Agent {
             interference,
             log,
             endpoints,
-            gates,
             lent,
-            slowdown,
-            observers,
+            slowdown: gates.as_ref().and_then(LaneGates::new_slowdown_keeper),
+            gates,
             proxies: Proxies::new(own_cpus),
             flights: Flights::default(),
             hurries: Hurries::default(),
@@ -162,7 +159,11 @@ fn find_services(config: &Config) -> (CpuMask, Vec<DiscoveryProblem>) {
 
 /// Gives the calling thread priority over batch and holders. Returns the limit of its CPU time, or a note on
 /// why that failed.
-fn raise_priority() -> (Option<TurnLimit>, Option<LaneNote>) {
+fn raise_priority(config: &Config) -> (Option<TurnLimit>, Option<LaneNote>) {
+    // An agent that only observes has nothing to react to.
+    if config.observes() {
+        return (None, None);
+    }
     match TurnLimit::for_this_thread(DECIDER_PRIORITY) {
         Ok(turns) => (Some(turns), None),
         Err(error) => (None, Some(LaneNote::NotUrgent { error: error.to_string() })),

@@ -13,7 +13,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, anyhow};
 
-use super::ModuleEvent;
 use crate::config::ObserveRule;
 use crate::note::AgentNote;
 use sidelane_rollback::own_threads::PatientThread;
@@ -81,22 +80,19 @@ impl Recordings {
         !matches!(sent, None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))))
     }
 
-    /// Returns what failed since the last call, with the name of the service.
-    pub fn take_events(&mut self) -> Vec<(String, ModuleEvent)> {
+    /// Returns notes on what failed since the last call.
+    pub fn take_notes(&mut self) -> Vec<AgentNote> {
         let mut failed = Vec::new();
         for (service, event) in self.events.try_iter() {
             match event {
                 Event::Written(count) => drop(self.counts.insert(service, count)),
-                Event::Failed(why) => {
-                    let note = AgentNote::RecordingUnwritten { service: service.clone(), why };
-                    failed.push((service, ModuleEvent::Noted(note.into())));
-                }
+                Event::Failed(why) => failed.push(AgentNote::RecordingUnwritten { service, why }),
             }
         }
         failed
     }
 
-    /// Returns the number of complete recordings of a service, as of the last call of `take_events`, with their folder.
+    /// Returns the number of complete recordings of a service, as of the last call of `take_notes`, with their folder.
     pub fn of_service(&self, service: &str) -> Option<(usize, PathBuf)> {
         self.counts.get(service).map(|count| (*count, folder_of(&self.rule, service)))
     }
@@ -247,7 +243,7 @@ mod tests {
         let mut recordings = Recordings::start(rule).unwrap();
         assert!(recordings.begin("default/web", head()) && recordings.add("default/web", second()));
         recordings.end().unwrap();
-        assert_eq!(recordings.take_events().len(), 0);
+        assert_eq!(recordings.take_notes(), []);
         assert_eq!(recordings.of_service("default/web"), Some((2, folder.clone())));
         let mut names: Vec<String> =
             fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -265,8 +261,8 @@ mod tests {
         let mut recordings = Recordings::start(ObserveRule { dir: file, recordings: 2 }).unwrap();
         assert!(recordings.begin("web", head()) && recordings.add("web", second()));
         recordings.end().unwrap();
-        let events = recordings.take_events();
-        assert!(matches!(&events[..], [(service, ModuleEvent::Noted(_))] if service == "web"), "{events:?}");
+        let notes = recordings.take_notes();
+        assert!(matches!(&notes[..], [AgentNote::RecordingUnwritten { service, .. }] if service == "web"), "{notes:?}");
         assert_eq!(recordings.of_service("web"), None);
     }
 }
