@@ -28,6 +28,7 @@ pub mod grid;
 pub mod html;
 pub mod interval;
 mod markup;
+pub mod otlp;
 pub mod perfetto;
 pub mod picture;
 pub mod progress_lines;
