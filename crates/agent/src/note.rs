@@ -79,6 +79,12 @@ diagnostics! {
         RecordingUnwritten { service: String = "redis".to_owned(), why: String = "No space left on device".to_owned() } =>
             "a recording of {service} could not be written and is lost: {why}",
             "free space in that directory; the recorder goes on";
+        RequestsUnexported {
+            service: String = "redis".to_owned(),
+            why: String = "cannot send 3 of 3 traces to http://127.0.0.1:4318/v1/traces: Connection refused".to_owned()
+        } =>
+            "slow requests of {service} were not exported (their recording is written): {why}",
+            "export them with `sidelane report` of the recording's log, and --otlp";
         NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "long requests of service {service} do not move to big cores: {why}",
             "run `sidelane hurry` for this service, then send the agent SIGHUP";

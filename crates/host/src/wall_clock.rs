@@ -2,6 +2,13 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::clock::now_ns;
+
+/// Returns the Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds. It changes when the time of day is set.
+pub fn monotonic_epoch_ns() -> u64 {
+    (since_epoch(SystemTime::now()).as_nanos() as u64).saturating_sub(now_ns())
+}
+
 /// Returns the time of day as `14:02:11`, in the time zone of this process.
 pub fn local_time() -> String {
     let time = to_calendar_time(SystemTime::now(), libc::localtime_r);

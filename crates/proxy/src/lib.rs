@@ -3,6 +3,7 @@
 //! - [`request_table`]: decides which server gets each request and which answer counts, and keeps the counts. No I/O.
 //! - [`http`], [`resp`]: the protocols. No I/O.
 //! - [`access`]: the access log, from the serving thread to the writing thread.
+//! - [`export`]: slow requests, from the serving thread to the thread that exports them.
 //! - [`hazard_board`]: the shared memory in which watchers publish hazards.
 //! - [`edge`]: all sockets and timers; it calls the request table.
 //!
@@ -35,6 +36,10 @@
 //!   `full_disk_loses_log_lines_and_no_request`).
 //! - A trace that a client gets for its request is a trace of this request (`crates/sidelane/tests/proxy/traces.rs`:
 //!   `trace_of_a_slow_request_names_the_cause_at_its_server`).
+//! - An exported request continues the trace of its client, and its spans sum to its latency (`src/run/traced/export.rs`:
+//!   `request_continues_the_trace_of_its_client`, `spans_of_proxy_and_server_sum_to_the_latency`).
+//! - An export delays no request: what the queue has no room for is counted (`src/export.rs`:
+//!   `slow_requests_wait_and_those_beyond_are_counted`).
 //! - No client waits for a stopped or killed server while the other server is there
 //!   (`crates/sidelane/tests/proxy/hazards.rs`: `stopped_server_is_replaced_without_waiting_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).
@@ -48,6 +53,7 @@
 pub mod access;
 pub mod config;
 pub mod edge;
+pub mod export;
 pub mod hazard_board;
 pub mod http;
 pub mod note;

@@ -93,6 +93,12 @@ impl Timeline {
         times
     }
 
+    /// Returns the detail of the longest span with this cause, by which its advice is chosen; 0 without a span.
+    pub fn longest_span_detail(&self, cause: Cause) -> u64 {
+        let spans = self.spans.iter().filter(|span| span.cause == cause);
+        spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)
+    }
+
     /// Returns the request's time that went to `cause`, in nanoseconds.
     pub fn time_of_cause_ns(&self, cause: Cause) -> u64 {
         self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()

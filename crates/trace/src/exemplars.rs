@@ -9,9 +9,9 @@ use sidelane_timeline::timeline::Timeline;
 use super::excerpt::Excerpt;
 
 /// Number of the slowest requests that are kept.
-const SLOWEST_MAX: usize = 150;
+pub const SLOWEST_MAX: usize = 150;
 /// Number of the slowest requests that are kept for each cause.
-const OF_CAUSE_MAX: usize = 12;
+pub const OF_CAUSE_MAX: usize = 12;
 /// Number of usual requests that are kept.
 const USUAL_MAX: usize = 4;
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! kernel's recorder, pauses ─┐             ┌─► timelines ─► diagnosis ─┐
-//! log ───────────────────────┴─► records ──┤                           ├─► TraceReport ─► terminal, page, JSON, Perfetto
+//! log ───────────────────────┴─► records ──┤                           ├─► TraceReport ─► terminal, page, JSON, Perfetto, OTLP
 //!                                          └─► the last seconds ─► excerpts ─► pictures of slow requests
 //! ```
 //!
@@ -18,6 +18,8 @@
 //!   `replayed_log_gives_the_report_of_the_trace`), and any bytes of a log are read without a panic (`src/log/read.rs`:
 //!   `reader_accepts_any_bytes_without_a_panic`).
 //! - The drawn parts of a request sum to its latency (`src/timeline_view.rs`: `spans_and_parts_sum_to_the_latency`).
+//! - The spans of an exported request sum to its latency (`src/otlp.rs`:
+//!   `spans_of_each_slow_request_sum_to_its_latency`).
 //! - An empty section is not shown (`src/terminal.rs`: `empty_sections_have_no_line`).
 //! - Flight recorder: each break of the objective leads to a recording, whenever it comes (`src/flight/tests.rs`:
 //!   `violation_at_the_end_of_the_trace_is_recorded`, `service_that_stops_answering_breaks_its_objective`).
@@ -35,6 +37,7 @@ pub mod flight;
 pub mod log;
 mod note;
 mod objects;
+pub mod otlp;
 pub mod pauses;
 mod perfetto;
 mod pipeline;

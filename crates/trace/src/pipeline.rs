@@ -10,6 +10,7 @@ use sidelane_tracker::requests::{self as kernel, number_within_service};
 use super::excerpt::Excerpt;
 use super::exemplars::Exemplars;
 use super::log::LogEnd;
+use super::otlp::SlowRequest;
 use super::recent::Recent;
 use super::report::{Counts, TraceReport, UnansweredCounts};
 use super::slow_threshold::SlowThreshold;
@@ -52,6 +53,8 @@ struct Requests {
 pub struct Ended {
     /// Name of the service, as the user wrote it.
     pub service: String,
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds; `None` if unknown.
+    pub epoch_ns: Option<u64>,
     /// Length, losses and cost of the trace.
     pub end: LogEnd,
     /// Names of threads.
@@ -128,23 +131,28 @@ impl Pipeline {
         requests.cut.one_way += builder.one_way_connections();
         let counts = self.counts(&ended.end);
         let streams = self.stream_notes();
-        let Ended { service, end, names, mut notes } = ended;
+        let Ended { service, epoch_ns, end, names, mut notes } = ended;
         notes.extend(streams.map(Note::from));
         let mut diagnosis = self.requests.diagnoser.diagnose(&names);
         let numbers = diagnosis.findings.iter_mut().flat_map(|finding| &mut finding.examples);
         numbers.for_each(|number| *number = number_within_service(*number));
         let excerpts = self.requests.exemplars.into_slowest_first();
+        let slow = excerpts.iter().filter(|excerpt| excerpt.timeline.latency_ns() > diagnosis.slo_ns);
+        let slow_requests = slow.map(SlowRequest::from_excerpt).collect();
         let views = excerpts.iter().map(|excerpt| timeline_view(excerpt, &names, self.begin_ns)).collect();
         TraceReport {
             service,
             threshold: self.threshold,
             wall_s: end.wall_s,
             begin_ns: self.begin_ns,
+            epoch_ns,
             diagnosis,
             bars: self.requests.diagnoser.latency_bars(),
             latency: self.requests.latency,
             cut: self.requests.cut,
             requests: views,
+            slow_requests,
+            names,
             counts,
             cpu_percent: end.cpu_percent,
             notes,
@@ -220,7 +228,7 @@ mod tests {
         let mut pipeline = Pipeline::new(sample::kinds(), threshold, begin_ns);
         records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
         let end = LogEnd { wall_s, ..LogEnd::default() };
-        pipeline.end(Ended { service: "port:8080".into(), end, names: Names::default(), notes: vec![] })
+        pipeline.end(Ended { service: "port:8080".into(), epoch_ns: None, end, names: Names::default(), notes: vec![] })
     }
 
     #[test]
@@ -264,7 +272,8 @@ mod tests {
         records.iter().for_each(|record| pipeline.add(record, &mut |_| ()));
         assert_eq!(pipeline.lost_records(), 0);
         let end = LogEnd { wall_s: 16.0, ..LogEnd::default() };
-        let report = pipeline.end(Ended { service: String::new(), end, names: Names::default(), notes: vec![] });
+        let names = Names::default();
+        let report = pipeline.end(Ended { service: String::new(), epoch_ns: None, end, names, notes: vec![] });
         assert!(report.diagnosis.requests > 0 && report.diagnosis.incomplete == 0, "{:?}", report.diagnosis);
     }
 }

@@ -1,4 +1,4 @@
-//! Report of a trace, from which the output for terminal, page, JSON and Perfetto is made.
+//! Report of a trace, from which the output for terminal, page, JSON, Perfetto and OTLP is made.
 
 use serde_json::{Map, Value, json};
 
@@ -9,8 +9,10 @@ use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::{Bar, Diagnosis, Finding};
 use sidelane_timeline::ending::{Ending, UnansweredRequest};
 
+use super::otlp::SlowRequest;
 use super::slow_threshold::SlowThreshold;
 use super::terminal;
+use super::text::Names;
 use sidelane_diagnostics::machine;
 use sidelane_diagnostics::note::{Note, notes_as_text};
 use sidelane_requests::Times;
@@ -26,6 +28,8 @@ pub struct TraceReport {
     pub wall_s: f64,
     /// Begin of the trace, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds; `None` if unknown.
+    pub epoch_ns: Option<u64>,
     /// Causes of the slow requests.
     pub diagnosis: Diagnosis,
     /// Latencies of all requests.
@@ -34,6 +38,10 @@ pub struct TraceReport {
     pub bars: Vec<Bar>,
     /// Pictures of some requests, the slowest first.
     pub requests: Vec<TimelineView>,
+    /// Slow requests among these.
+    pub slow_requests: Vec<SlowRequest>,
+    /// Names of threads.
+    pub names: Names,
     /// Numbers of records and requests that were read, and that are missing.
     pub counts: Counts,
     /// Requests that ended without a response for which their client waited.

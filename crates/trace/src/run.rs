@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow};
 use sidelane_host::clock::{now_ns, process_cpu_ns};
 use sidelane_host::service::Target;
+use sidelane_host::wall_clock::monotonic_epoch_ns;
 
 use super::analysis_thread::{Analysed, AnalysisThread, Progress};
 use super::log::{LogEnd, LogHead, LogReader, LogWriter};
@@ -39,8 +40,8 @@ pub struct TraceOptions {
 /// Traces until the length is over, or until a POSIX signal ends it.
 pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
     let mut source = Source::start(&options.target, options.light, Shutdown::on_posix_signals()?)?;
-    let begin_ns = now_ns();
-    let log = open_log(options, &source, begin_ns)?;
+    let (begin_ns, epoch_ns) = (now_ns(), monotonic_epoch_ns());
+    let log = open_log(options, &source, begin_ns, epoch_ns)?;
     let pipeline = Pipeline::new(source.recorded(), options.threshold, begin_ns);
     let pipeline = pipeline.with_tracer_pid(std::process::id());
     let mut analysis = AnalysisThread::start(pipeline, log, Progress::new(options))?;
@@ -78,11 +79,11 @@ pub fn trace(options: &TraceOptions) -> Result<TraceReport> {
         .chain(source.notes())
         .chain(own_threads::overhead_note())
         .collect();
-    let ended = Ended { service: options.target.to_string(), end, names, notes };
+    let ended = Ended { service: options.target.to_string(), epoch_ns: Some(epoch_ns), end, names, notes };
     Ok(run_bulk_work(|| pipeline.end(ended)))
 }
 
-fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Option<LogWriter>> {
+fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64, epoch_ns: u64) -> Result<Option<LogWriter>> {
     let head = LogHead {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         service: options.target.to_string(),
@@ -91,6 +92,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         begin_ns,
         written: Vec::new(),
         tracer_pid: std::process::id(),
+        epoch_ns: Some(epoch_ns),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }
@@ -135,5 +137,5 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<TraceReport> {
     end.wall_s = options.to_s.map_or(end.wall_s, |to_s| end.wall_s.min(to_s)) - options.from_s;
     let read_again = LogNote::Replayed { log: path.display().to_string() };
     let notes = log.problem().cloned().into_iter().chain([read_again]).map(Note::from).collect();
-    Ok(pipeline.end(Ended { service: head.service, end, names: log.names().clone(), notes }))
+    Ok(pipeline.end(Ended { service: head.service, epoch_ns: head.epoch_ns, end, names: log.names().clone(), notes }))
 }

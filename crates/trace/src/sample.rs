@@ -11,6 +11,7 @@ use sidelane_timeline::timeline::{Span, Timeline};
 
 use super::excerpt::Excerpt;
 use super::exemplars::Exemplars;
+use super::otlp::SlowRequest;
 use super::report::{Counts, TraceReport, UnansweredCounts};
 use super::slow_threshold::SlowThreshold;
 use super::text::Names;
@@ -110,16 +111,22 @@ pub fn report() -> TraceReport {
         latency.record(excerpt.timeline.latency_ns());
     }
     let excerpts = exemplars.into_slowest_first();
+    let diagnosis = diagnosis(&trace.excerpts);
+    let slow = excerpts.iter().filter(|excerpt| excerpt.timeline.latency_ns() > diagnosis.slo_ns);
+    let slow_requests = slow.map(SlowRequest::from_excerpt).collect();
     let requests = excerpts.iter().map(|excerpt| timeline_view(excerpt, &trace.names, BEGIN_NS)).collect();
     TraceReport {
         service: "port:8080".to_owned(),
         threshold: SlowThreshold::Limit(Duration::from_millis(2)),
         wall_s: (REQUESTS + 1) as f64 * APART_NS as f64 / 1e9,
         begin_ns: BEGIN_NS,
-        diagnosis: diagnosis(&trace.excerpts),
+        epoch_ns: Some(0),
+        diagnosis,
         latency,
         bars: bars(&trace.excerpts),
         requests,
+        slow_requests,
+        names: trace.names,
         counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
         cut: UnansweredCounts::default(),
         cpu_percent: Some(4.2),

@@ -30,6 +30,7 @@ pub use machine::{ActiveSource, CounterSupport, LATENCY_THRESHOLD, MachineConfig
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;
+use sidelane_report::otlp::Destination;
 pub use sidelane_toml::{Problem, Problems, Setting};
 
 /// Example of a file with every key, with comments.
@@ -301,6 +302,8 @@ pub struct TraceRule {
     pub recordings: u32,
     /// Whether softirqs and incoming segments are left out of recordings.
     pub light: bool,
+    /// Destination to which the slow requests of recordings are exported, too; `None` for none.
+    pub otlp: Option<Destination>,
 }
 
 /// Choice of the big cores to which long requests move.

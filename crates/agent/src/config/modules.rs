@@ -8,6 +8,7 @@ use sidelane_host::cores::{Cores, CoresError, Source};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_hurry::{CoreSizes, policy_config};
 use sidelane_policy::hurryup::{self, Learning};
+use sidelane_report::otlp::Destination;
 use sidelane_toml::{Problem, Reader};
 use sidelane_trace::flight::{KEEP, RECORDINGS};
 
@@ -20,6 +21,7 @@ use crate::note::AgentNote;
 const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
 const DIR: &str = "write the directory for recordings, as in \"/var/tmp\"";
 const SLO: &str = "write an objective for its requests, as in slo = \"p99=5ms\"";
+const OTLP: &str = "write http://HOST:PORT of a collector, as in \"http://127.0.0.1:4318\", or the path of a file";
 const KEEP_LEAST: Duration = Duration::from_secs(1);
 const KEEP_MOST: Duration = Duration::from_secs(60);
 const RECORDINGS_MAX: u32 = 10_000;
@@ -100,8 +102,18 @@ pub(super) fn read_trace(reader: Reader) -> Option<TraceRule> {
     let keep = reader.record_setting("keep", read_kept_time(&reader), KEEP, quote_time);
     let recordings = reader.record_setting("recordings", recordings, RECORDINGS, u32::to_string);
     let light = reader.record_setting("light", light, false, bool::to_string);
+    let otlp = read_otlp(&reader);
     reader.record_unknown_keys();
-    Some(TraceRule { services, dir: dir?, keep, recordings, light })
+    Some(TraceRule { services, dir: dir?, keep, recordings, light, otlp })
+}
+
+/// Reads the key `otlp`: the destination of exported requests.
+pub(super) fn read_otlp(reader: &Reader) -> Option<Destination> {
+    let parse =
+        |text: &str| text.parse::<Destination>().map(Some).map_err(|_| "is neither the URL of a collector nor a file");
+    reader.record_setting("otlp", reader.parse_text("otlp", parse, OTLP), None, |to| {
+        to.as_ref().map_or("nowhere".to_owned(), |to| quoted(&to.to_string()))
+    })
 }
 
 fn read_kept_time(reader: &Reader) -> Option<Duration> {

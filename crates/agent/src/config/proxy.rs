@@ -8,12 +8,14 @@ use std::time::Duration;
 use sidelane_proxy::access::Format;
 use sidelane_proxy::config::Limits;
 
+use super::modules::read_otlp;
 use super::policy::{ReadTime, quote_time, quoted};
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
 };
 use sidelane_toml::Reader;
+use sidelane_trace::slow_threshold::SlowThreshold;
 
 const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
@@ -21,6 +23,7 @@ const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
 const ACCESS_LOG: &str = "write the path of the access log, as in \"/var/log/sidelane-access.log\"";
+const SLO: &str = "write the latency above which a request is exported, as in slo = \"10ms\"";
 const NUMBER_MAX: u32 = 1_000_000_000;
 /// Shortest time that a key may have.
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -58,6 +61,7 @@ pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
             "leave it out: only HTTP requests can be traced",
         );
     }
+    check_export(&reader);
     reader.record_unknown_keys();
     is_whole.then_some(proxy)
 }
@@ -109,10 +113,29 @@ fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
         ),
         poll: reader.record_setting("poll", reader.read_time("poll", SHORTEST), defaults.poll, quote_time),
         trace: reader.record_setting("trace", reader.flag("trace"), defaults.trace, bool::to_string),
+        otlp: read_otlp(reader),
+        slo: read_slo(reader),
         access_log: read_access_log(reader),
         log_format: read_log_format(reader),
         limits: read_limits(reader, defaults.limits),
         ..defaults
+    }
+}
+
+fn read_slo(reader: &Reader) -> Option<SlowThreshold> {
+    let parse = |text: &str| SlowThreshold::parse(text).map(Some).map_err(|_| "is not an objective");
+    let slo = reader.parse_text("slo", parse, SLO);
+    reader.record_setting("slo", slo, None, |slo| slo.map_or("none".to_owned(), |slo| quoted(&slo.to_string())))
+}
+
+/// Checks that the export of slow requests has all keys that it needs.
+fn check_export(reader: &Reader) {
+    for (key, needed, advice) in
+        [("otlp", "trace", "write trace = true, too"), ("otlp", "slo", SLO), ("slo", "otlp", "write otlp, too")]
+    {
+        if reader.has(key) && !reader.has(needed) {
+            reader.record_problem(key, format!("is given without `{needed}`"), advice);
+        }
     }
 }
 

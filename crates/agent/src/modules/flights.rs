@@ -102,6 +102,9 @@ impl Flight {
             Event::WriteFailed(why) => ModuleEvent::Noted(
                 AgentNote::RecordingUnwritten { service: service.to_owned(), why: why.clone() }.into(),
             ),
+            Event::ExportFailed(why) => ModuleEvent::Noted(
+                AgentNote::RequestsUnexported { service: service.to_owned(), why: why.clone() }.into(),
+            ),
             event => ModuleEvent::Said(event.to_string()),
         };
         let mut news: Vec<ModuleEvent> = events.iter().map(as_news).collect();
@@ -153,6 +156,7 @@ pub fn flight_options_for(found: &FoundService, config: &Config) -> Option<Fligh
         dir: trace.dir.clone(),
         keep: trace.keep,
         recordings: trace.recordings,
+        otlp: trace.otlp.clone(),
     })
 }
 
@@ -178,6 +182,7 @@ mod tests {
             dir: "/nonexistent".into(),
             keep: Duration::from_secs(1),
             recordings: 1,
+            otlp: None,
         };
         let mut flights = Flights::default();
         flights.update_running(vec![options.clone()]).unwrap();

@@ -179,7 +179,11 @@ fn stop_proxy(proxy: RunningProxy) -> Result<(State, String)> {
         0 => String::new(),
         lost => format!("; {lost} requests have no line in its access log"),
     };
-    Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}")))
+    let unexported = match state.slow_requests.not_exported {
+        0 => String::new(),
+        lost => format!("; {lost} slow requests could not be exported"),
+    };
+    Ok((state, format!("the proxy at {address} has ended{cut}{unlogged}{unexported}")))
 }
 
 fn take_proxy_events(proxy: &mut RunningProxy) -> Vec<String> {

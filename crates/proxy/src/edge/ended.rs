@@ -1,4 +1,4 @@
-//! End of a request: it updates the request table, and writes the entry of the access log.
+//! End of a request: it updates the request table, writes the entry of the access log, and exports slow requests.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -6,9 +6,12 @@ use std::net::SocketAddr;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
+use sidelane_report::otlp::TraceParent;
 
 use super::shared::Shared;
 use crate::access::{ClientRequest, Dispatch, Entry, RequestOutcome, Sender, Winner};
+use crate::config::SentCopy;
+use crate::export::{ExportCounts, ExportSender, SlowRequest};
 use crate::http::RequestNumber;
 use crate::request_table::{Label, Record, RequestEnd, RequestId};
 
@@ -23,6 +26,7 @@ pub(super) struct EndedRequest {
     sent: Dispatch,
     winner: Winner,
     label: Label,
+    copy: Option<SentCopy>,
 }
 
 /// Data about a request that the client's task has, and that the request table lacks.
@@ -48,6 +52,7 @@ impl EndedRequest {
             sent: Dispatch::from_record(record),
             winner: Winner::from_record(record),
             label: record.label,
+            copy: record.sent_copy(record.answered.map_or(record.first_server(), |(by, _)| by), Some(ended_ns)),
         }
     }
 
@@ -63,6 +68,7 @@ impl EndedRequest {
             sent,
             winner: Winner::None,
             label: Label::from_text(b""),
+            copy: None,
         }
     }
 
@@ -78,11 +84,11 @@ impl Shared {
         self.log.is_some()
     }
 
-    /// Ends a request in the table. Returns its data for the access log; `None` without a log, or if the request had
-    /// ended before.
+    /// Ends a request in the table. Returns its data for the access log and the export; `None` without both, or if the
+    /// request had ended before.
     pub(super) fn finish(&self, request_id: RequestId, end: RequestEnd) -> Option<EndedRequest> {
         let (at_ns, mut table) = (now_ns(), self.table.borrow_mut());
-        let record = table.find_in_flight(request_id).filter(|_| self.has_log());
+        let record = table.find_in_flight(request_id).filter(|_| self.has_log() || self.exports.is_some());
         let ended = record.map(|record| EndedRequest::from_record(record, end, at_ns));
         table.finish_request(at_ns, request_id, end);
         ended
@@ -93,6 +99,34 @@ impl Shared {
         // A panic may have left the table borrowed.
         let table = self.table.try_borrow().ok()?;
         Some(EndedRequest::from_record(table.find_in_flight(request_id)?, RequestEnd::Cut, now_ns()))
+    }
+
+    /// Exports a request if it was slow. `number`, `client`, `status` and `parent` are as in [`SlowRequest`].
+    pub(super) fn export_if_slow(
+        &self,
+        ended: &EndedRequest,
+        (number, client, status, parent): (RequestNumber, SocketAddr, Option<u16>, Option<TraceParent>),
+    ) {
+        let Some(exports) = &self.exports else { return };
+        let EndedRequest { arrived_ns, duration_ns, outcome, sent, label, copy, .. } = *ended;
+        let ended_ns = arrived_ns + duration_ns;
+        exports.send_if_slow(SlowRequest {
+            number,
+            arrived_ns,
+            ended_ns,
+            label,
+            client,
+            parent,
+            status,
+            outcome,
+            sent,
+            copy,
+        });
+    }
+
+    /// Returns the numbers of slow requests since the start.
+    pub(super) fn export_counts(&self) -> ExportCounts {
+        self.exports.as_ref().map_or(ExportCounts::default(), ExportSender::counts)
     }
 
     /// Sends the entry of a request to the access log.

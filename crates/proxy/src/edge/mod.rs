@@ -32,6 +32,7 @@ use tokio::net::TcpListener;
 
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
+use crate::export::{ExportCounts, ExportSender};
 use crate::hazard_board::HazardBoard;
 use crate::request_table::{Counts, ServerCounts};
 use listen::Acceptor;
@@ -66,6 +67,8 @@ pub struct State {
     pub local_connect_errors: u64,
     /// Number of lost access log lines, because the log could not be written, or not fast enough.
     pub log_lines_lost: u64,
+    /// Numbers of slow requests that were exported, and that were not.
+    pub slow_requests: ExportCounts,
     /// Number of hedges that the budget still allows.
     pub hedges_left: u64,
     /// Number of hazards that have begun, by server, as reported by watchers.
@@ -80,18 +83,18 @@ pub struct State {
 }
 
 impl Proxy {
-    /// Creates a proxy for clients of `listener`, which [`listen`] made. Sends an entry for each request to `log`. All
-    /// methods require a single-threaded tokio runtime, in a `LocalSet`.
+    /// Creates a proxy for clients of `listener`, which [`listen`] made. Sends an entry for each request to `log`, and
+    /// slow requests to `exports`. All methods require a single-threaded tokio runtime, in a `LocalSet`.
     pub fn open(
         listener: std::net::TcpListener,
         config: Config,
         board: Arc<HazardBoard>,
         trace_lookup: TraceLookup,
-        log: Option<Sender>,
+        (log, exports): (Option<Sender>, Option<ExportSender>),
     ) -> io::Result<Self> {
         listen::raise_open_files();
         let listener = TcpListener::from_std(listener)?;
-        Ok(Self { shared: Shared::new(config, (board, trace_lookup), log, warm_up::HELPERS), listener })
+        Ok(Self { shared: Shared::new(config, (board, trace_lookup), (log, exports), warm_up::HELPERS), listener })
     }
 
     /// Returns a handle to read the state.
@@ -142,6 +145,7 @@ impl StateView {
             turned_away: shared.turned_away.get(),
             local_connect_errors: shared.local_connect_errors.get(),
             log_lines_lost: shared.log_lines_lost(),
+            slow_requests: shared.export_counts(),
             hedges_left: table.hedges_left(),
             hazards_begun: Server::BOTH.map(|server| shared.board.hazard_word(server).read().began),
             drains: shared.drain.has_begun(),
@@ -157,6 +161,8 @@ impl State {
         self.turned_away += other.turned_away;
         self.local_connect_errors += other.local_connect_errors;
         self.log_lines_lost += other.log_lines_lost;
+        self.slow_requests.exported += other.slow_requests.exported;
+        self.slow_requests.not_exported += other.slow_requests.not_exported;
         self.counts.add(&other.counts);
         for theirs in &other.by_server {
             match self.by_server.iter_mut().find(|server| server.address == theirs.address) {

@@ -22,6 +22,7 @@ use super::drain::Drain;
 use super::samples::Samples;
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
+use crate::export::ExportSender;
 use crate::hazard_board::HazardBoard;
 use crate::http::RequestNumber;
 use crate::request_table::{
@@ -72,13 +73,14 @@ pub(super) struct Shared {
     pub(super) memory: ClientMemory,
     pub(super) drain: Drain,
     pub(super) log: Option<RefCell<Sender>>,
+    pub(super) exports: Option<ExportSender>,
 }
 
 impl Shared {
     pub(super) fn new(
         config: Config,
         (board, trace_lookup): (Arc<HazardBoard>, TraceLookup),
-        log: Option<Sender>,
+        (log, exports): (Option<Sender>, Option<ExportSender>),
         helpers: Helpers,
     ) -> Rc<Self> {
         let table = RefCell::new(RequestTable::new(config.table));
@@ -88,6 +90,7 @@ impl Shared {
             memory,
             drain: Drain::default(),
             log: log.map(RefCell::new),
+            exports,
             config,
             board,
             trace_lookup,
@@ -374,7 +377,7 @@ mod tests {
         };
         let helpers = Helpers { warm_up: |_, _| {}, probe: |_, _| {}, send_ignoring_outcome: |_, _, _| {} };
         let board = Arc::new(HazardBoard::new().unwrap());
-        Shared::new(config, (board, Arc::new(|_| serde_json::Value::Null)), None, helpers)
+        Shared::new(config, (board, Arc::new(|_| serde_json::Value::Null)), (None, None), helpers)
     }
 
     fn admit(shared: &Shared) {

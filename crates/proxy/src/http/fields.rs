@@ -1,4 +1,6 @@
-//! Header fields about connection and framing.
+//! Header fields about connection and framing, and the field about the trace.
+
+use sidelane_report::otlp::TraceParent;
 
 /// Content of the header fields about connection and framing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +17,10 @@ pub(super) struct ParsedFields {
     pub(super) expects_continue: bool,
     /// Value of `Keep-Alive: timeout=` in seconds.
     pub(super) keep_alive_s: Option<u32>,
+    /// Number of `traceparent` fields.
+    traceparents: u8,
+    /// Content of the last `traceparent` field; `None` if it is not valid.
+    traceparent: Option<TraceParent>,
 }
 
 /// Error in the header fields about connection and framing.
@@ -40,6 +46,7 @@ enum FieldKind {
     Host,
     Expect,
     KeepAlive,
+    TraceParent,
     /// Field that concerns only one connection, and that the proxy does not use.
     HopByHop,
     Other,
@@ -55,6 +62,7 @@ fn field_kind(name: &str) -> FieldKind {
         7 if is("upgrade") => FieldKind::Upgrade,
         10 if is("connection") => FieldKind::Connection,
         10 if is("keep-alive") => FieldKind::KeepAlive,
+        11 if is("traceparent") => FieldKind::TraceParent,
         14 if is("content-length") => FieldKind::ContentLength,
         // Drop the number that another Sidelane proxy has added, so that the client gets only one.
         16 if is("proxy-connection") || is("sidelane-request") => FieldKind::HopByHop,
@@ -76,6 +84,10 @@ pub(super) fn parse_fields(fields: &[httparse::Header<'_>]) -> Result<ParsedFiel
             FieldKind::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
             FieldKind::Expect => return Err(FieldsError::Expectation),
             FieldKind::KeepAlive => said.keep_alive_s = parse_keep_alive_timeout_s(header.value),
+            FieldKind::TraceParent => {
+                said.traceparents = said.traceparents.saturating_add(1);
+                said.traceparent = TraceParent::parse(header.value);
+            }
             FieldKind::HopByHop | FieldKind::Other => {}
         }
     }
@@ -83,6 +95,11 @@ pub(super) fn parse_fields(fields: &[httparse::Header<'_>]) -> Result<ParsedFiel
 }
 
 impl ParsedFields {
+    /// Returns the span of the sender; `None` if there is not exactly one valid `traceparent` field.
+    pub(super) fn parent(&self) -> Option<TraceParent> {
+        self.traceparent.filter(|_| self.traceparents == 1)
+    }
+
     fn set_content_length(&mut self, value: &[u8]) -> Result<(), FieldsError> {
         if self.content_length.is_some() || self.is_chunked {
             return Err(FieldsError::TwoLengths);
@@ -156,7 +173,9 @@ impl<'a> FieldList<'a> {
                 FieldKind::Upgrade => !keep_upgrade,
                 FieldKind::ContentLength | FieldKind::TransferEncoding | FieldKind::Expect => false,
                 FieldKind::Host => !keeps(header.name),
-                FieldKind::Other => self.is_named_in_connection(header.name) || !keeps(header.name),
+                FieldKind::TraceParent | FieldKind::Other => {
+                    self.is_named_in_connection(header.name) || !keeps(header.name)
+                }
             };
             if !is_for_us {
                 write_field_line(header.name.as_bytes(), header.value, out);

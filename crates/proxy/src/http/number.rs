@@ -1,5 +1,7 @@
 //! Number with which a client can later request details of its request.
 
+use std::fmt;
+
 /// Number of a request. A client could guess the id, but the mark is known only to the client that made the request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestNumber {
@@ -10,6 +12,12 @@ pub struct RequestNumber {
 }
 
 const MARK_DIGITS: usize = 16;
+
+impl fmt::Display for RequestNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{:016x}", self.id, self.mark)
+    }
+}
 
 impl RequestNumber {
     /// Writes the number in the form `ID-MARK`.
@@ -55,6 +63,7 @@ mod tests {
             let mut out = Vec::new();
             number.write(&mut out);
             assert_eq!(RequestNumber::read(&out), Some(number), "{}", out.escape_ascii());
+            assert_eq!(out, number.to_string().as_bytes());
         }
         for wrong in ["", "17", "17-", "17-abc", "-0000000000000abc", "x-0000000000000abc", "1-00000000000000000"] {
             assert_eq!(RequestNumber::read(wrong.as_bytes()), None, "{wrong}");

@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use sidelane_report::otlp::TraceParent;
+
 use super::FIELDS_MAX;
 use super::body::Body;
 use super::fields::{self, FieldList, FieldsError, ParsedFields};
@@ -29,6 +31,8 @@ pub struct RequestHead {
     pub upgrades: bool,
     /// Whether the answer has only a head, without a body.
     pub is_head: bool,
+    /// Span of the client that sent the request, from its field `traceparent`.
+    pub parent: Option<TraceParent>,
 }
 
 /// Reason for which the proxy refuses a request. [`Refused::status`] is the status of the answer.
@@ -115,6 +119,7 @@ pub fn read_request(
         keeps_alive: if is_old { said.keeps_alive } else { !said.closes },
         upgrades,
         is_head: method == "HEAD",
+        parent: said.parent(),
     }))
 }
 
@@ -189,6 +194,19 @@ mod tests {
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 3, Body::EMPTY, true));
         assert_eq!(&text[head.method.0..head.method.1], "GET");
         assert_eq!(&text[head.target.0..head.target.1], "/a?b");
+    }
+
+    #[test]
+    fn traceparent_is_read_and_forwarded_unchanged() {
+        let value = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let parsed =
+            |fields: &str| parse_request(&format!("GET / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).unwrap().unwrap();
+        let (head, out) = parsed(&format!("TraceParent: {value}\r\n"));
+        assert_eq!(head.parent, TraceParent::parse(value.as_bytes()));
+        assert!(head.parent.is_some() && out.ends_with(&format!("TraceParent: {value}\r\n\r\n")), "{out}");
+        let (head, out) = parsed("traceparent: 00-junk\r\n");
+        assert!(head.parent.is_none() && out.ends_with("traceparent: 00-junk\r\n\r\n"), "{out}");
+        assert_eq!(parsed(&format!("traceparent: {value}\r\n").repeat(2)).0.parent, None, "they may contradict");
     }
 
     #[test]

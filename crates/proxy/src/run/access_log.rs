@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver as EndReceiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use anyhow::{Context as _, Result};
 use rustix::fs::{OFlags, fcntl_setfl};
 use sidelane_diagnostics::audit::WholeLines;
-use sidelane_host::clock::now_ns;
 use sidelane_host::eventfd::EventFd;
+use sidelane_host::wall_clock::monotonic_epoch_ns;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads::PatientThread;
 
@@ -213,8 +213,7 @@ impl Writer {
 
     /// Writes all entries that have arrived, and returns their number.
     fn write_entries(&mut self) -> u64 {
-        let epoch = SystemTime::now() - Duration::from_nanos(now_ns());
-        let epoch_ns = epoch.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let epoch_ns = monotonic_epoch_ns();
         let context = LineFormatter { format: self.log.format, servers: self.servers, epoch_ns };
         let mut all = 0;
         loop {

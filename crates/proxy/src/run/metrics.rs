@@ -186,6 +186,12 @@ fn connection_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         one("proxy_log_lines_lost", counter, "Requests without a line in the access log", |state| {
             state.log_lines_lost as f64
         }),
+        one("proxy_requests_exported", counter, "Slow requests that were exported", |state| {
+            state.slow_requests.exported as f64
+        }),
+        one("proxy_requests_not_exported", counter, "Slow requests that could not be exported", |state| {
+            state.slow_requests.not_exported as f64
+        }),
         one("proxy_clients_turned_away", counter, "Clients that were refused because there were too many", |state| {
             state.turned_away as f64
         }),

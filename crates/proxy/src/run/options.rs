@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use sidelane_host::units::parse_time;
 use sidelane_policy::hedge::{Hazard, Hazards, HedgeBudgetConfig, Mode, RolesConfig};
+use sidelane_report::otlp::Destination;
+use sidelane_trace::slow_threshold::SlowThreshold;
 use thiserror::Error;
 
 use crate::access::Format;
@@ -201,6 +203,10 @@ pub struct ProxyOptions {
     pub poll: Duration,
     /// Whether the servers are traced.
     pub trace: bool,
+    /// Destination to which slow requests are exported; `None` for none.
+    pub otlp: Option<Destination>,
+    /// Latency above which a request is exported.
+    pub slo: Option<SlowThreshold>,
     /// Path of the access log; `None` for no log.
     pub access_log: Option<PathBuf>,
     /// Format of the access log.
@@ -228,6 +234,8 @@ impl ProxyOptions {
             outlier_detection: true,
             poll: Duration::from_micros(200),
             trace: false,
+            otlp: None,
+            slo: None,
             access_log: None,
             log_format: Format::default(),
             limits: Limits::default(),

@@ -20,11 +20,12 @@ use tokio::task::LocalSet;
 use super::access_log::{LogEnd, LogHandle, OpenLog};
 use super::ejections::ejection_messages;
 use super::options::ProxyOptions;
-use super::traced::Traces;
+use super::traced::{ExportEnd, Traces};
 use super::watch::Watch;
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
 use crate::edge::{Proxy, State, StateView};
+use crate::export::ExportSender;
 use crate::hazard_board::HazardBoard;
 use crate::note::ProxyNote;
 
@@ -98,13 +99,19 @@ impl ReadyProxy {
             .context("cannot start the access log's thread")?;
         let (sender, log, log_end) =
             log.map_or((None, None, None), |(sender, log, end)| (Some(sender), Some(log), Some(end)));
+        let (exports, export_end) = traces.start_export(&self.options)?.unzip();
         let serve = move || {
             let _ending = Ending(&for_proxy);
             // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
             let _fixed = SelfPlacedThread::for_this_thread();
-            let state = run(listener, config, (its_board, trace_lookup, sender), &for_proxy);
+            let state = run(listener, config, (its_board, trace_lookup), (sender, exports), &for_proxy);
             let lost = log_end.map_or(0, LogEnd::wait_for_writer);
-            state.map(|state| State { log_lines_lost: lost, ..state })
+            let exported = export_end.map(ExportEnd::wait_for_exporter);
+            state.map(|state| State {
+                log_lines_lost: lost,
+                slow_requests: exported.unwrap_or(state.slow_requests),
+                ..state
+            })
         };
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
         let running = RunningProxy {
@@ -295,12 +302,13 @@ impl Drop for RunningProxy {
 fn run(
     listener: TcpListener,
     config: Config,
-    (board, trace_lookup, log): (Arc<HazardBoard>, TraceLookup, Option<Sender>),
+    (board, trace_lookup): (Arc<HazardBoard>, TraceLookup),
+    outputs: (Option<Sender>, Option<ExportSender>),
     shared: &Shared,
 ) -> Result<State> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, board, trace_lookup, log).context("cannot accept clients")?;
+        let proxy = Proxy::open(listener, config, board, trace_lookup, outputs).context("cannot accept clients")?;
         let view = proxy.view();
         tokio::select! {
             result = proxy.run(shared.drains.notified()) => result.context("the proxy failed")?,

@@ -5,11 +5,15 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 use std::{error, fmt};
 
 use super::http::{Answer, Collector};
 use super::{Message, RequestTrace, messages};
 use crate::whole_file::{NoDirectory, check_directory_exists};
+
+/// Maximum time of one export, until it begins its last message.
+const SEND_TIME: Duration = Duration::from_secs(20);
 
 /// Destination of exported traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,12 +116,16 @@ impl Destination {
         }
     }
 
-    /// Sends all spans of these traces, and waits for the collector's answers: a few seconds at most for each message
-    /// of 500 spans. The first failure ends the export.
+    /// Sends all spans of these traces, and waits for the collector's answers. The first failure ends the export, and so
+    /// does a collector that needs more than 20 s in all.
     pub fn send(&self, traces: &[RequestTrace]) -> Result<Sent, SendError> {
-        let mut sent = Sent::default();
+        let (mut sent, began) = (Sent::default(), Instant::now());
         for (message, completed) in messages(traces) {
-            match self.send_message(&message) {
+            let outcome = match began.elapsed() < SEND_TIME {
+                true => self.send_message(&message),
+                false => Err(format!("it took more than {SEND_TIME:?}")),
+            };
+            match outcome {
                 Ok((rejected_spans, why)) => {
                     sent.traces += completed;
                     sent.rejected_spans += rejected_spans;
@@ -201,8 +209,10 @@ mod tests {
         for text in ["https://c:4318", "grpc://c:4317"] {
             assert!(refused(text).contains("only http is supported"), "{text}");
         }
-        let incomplete = ["http://", "http://c", "http://c:", "http://c:0", "http://:1", "http://a b:1", "http://u@c:1"];
-        for text in incomplete.into_iter().chain(["http://c:1/?q", "127.0.0.1:4318", "localhost:4318", "http://::1:1"]) {
+        let incomplete =
+            ["http://", "http://c", "http://c:", "http://c:0", "http://:1", "http://a b:1", "http://u@c:1"];
+        for text in incomplete.into_iter().chain(["http://c:1/?q", "127.0.0.1:4318", "localhost:4318", "http://::1:1"])
+        {
             assert!(refused(text).contains("as in http://127.0.0.1:4318"), "{text}");
         }
         assert!(refused("").contains("empty"));

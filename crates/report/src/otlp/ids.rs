@@ -40,6 +40,11 @@ impl SpanId {
         (bytes != [0; 8]).then_some(Self(bytes))
     }
 
+    /// Returns the bytes of the id.
+    pub fn to_bytes(self) -> [u8; 8] {
+        self.0
+    }
+
     /// Returns the id of a span of this trace that belongs to these numbers.
     pub fn derive(trace: TraceId, numbers: &[u64]) -> Self {
         let [high, low] = trace.halves();

@@ -11,6 +11,7 @@ use sidelane_host::units::parse_time;
 use super::common::{JsonFile, ResultFiles, RunDirectory, TableArgs, parse_percent};
 use sidelane_channels::signal::Signal;
 use sidelane_observe::period::Period;
+use sidelane_report::otlp::Destination;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane requests`.
@@ -171,6 +172,9 @@ pub struct ReportArgs {
     /// Latency above which a request of a trace is slow, as in 10ms or p99=10ms [default: as it was traced]
     #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]
     pub slo: Option<SlowThreshold>,
+    /// Export the slow requests of a trace, as sidelane trace does
+    #[arg(long, value_name = "URL|FILE")]
+    pub otlp: Option<Destination>,
     /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,

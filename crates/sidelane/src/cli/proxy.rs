@@ -14,6 +14,8 @@ use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
 };
+use sidelane_report::otlp::Destination;
+use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
@@ -81,6 +83,13 @@ pub struct ProxyArgs {
     /// Trace the servers, so that /.sidelane/trace/NUMBER shows their part, too (as root, and for http)
     #[arg(long)]
     pub trace: bool,
+    /// Export requests above --slo as OpenTelemetry traces, to a collector (http://HOST:4318) or to the end of a file; a
+    /// client's traceparent is their parent
+    #[arg(long, value_name = "URL|FILE", requires_all = ["trace", "slo"])]
+    pub otlp: Option<Destination>,
+    /// Latency above which --otlp exports a request, as in 10ms
+    #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse, requires = "otlp")]
+    pub slo: Option<SlowThreshold>,
     /// File for the access log, a line for each request; - is standard output; SIGHUP opens the file again
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
@@ -160,6 +169,8 @@ impl From<ProxyArgs> for ProxyOptions {
             outlier_detection: !args.no_outlier_detection,
             poll: args.poll,
             trace: args.trace,
+            otlp: args.otlp,
+            slo: args.slo,
             access_log: args.access_log,
             log_format: choice_value(&args.log_format, &LOG_FORMATS),
             limits,

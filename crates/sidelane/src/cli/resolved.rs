@@ -6,12 +6,13 @@ use serde_json::{Map, Value};
 use super::Cli;
 
 /// Options that name files, or say how much is printed: they do not change what is measured.
-const OUTPUTS: [&str; 15] = [
+const OUTPUTS: [&str; 16] = [
     "out",
     "json",
     "page",
     "csv",
     "perfetto",
+    "otlp",
     "open",
     "verbose",
     "quiet",

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
+use sidelane_report::otlp::Destination;
 
 use super::common::RunDirectory;
 use super::look::Outputs;
@@ -51,6 +52,10 @@ pub struct TraceArgs {
     /// Write every record to this file, for sidelane report
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Export the slow requests as OpenTelemetry traces, to a collector (http://HOST:4318) or to the end of a file; with
+    /// --record those of each recording
+    #[arg(long, value_name = "URL|FILE")]
+    pub otlp: Option<Destination>,
     /// Files of the results
     #[command(flatten)]
     pub outputs: Outputs,

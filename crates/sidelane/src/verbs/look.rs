@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::out::{RunOutput, report_runs};
 use super::show::{
@@ -97,11 +97,10 @@ pub(super) fn run_report(mut args: ReportArgs, output: &RunOutput) -> Result<u8>
     if is_trace_log(&log) {
         return report_trace(&log, args, output);
     }
-    ensure!(
-        args.slo.is_none(),
-        "cannot use --slo with {}: it is not a log of `sidelane trace`; leave --slo out",
-        log.display()
-    );
+    let of_traces = [(args.slo.is_some(), "--slo"), (args.otlp.is_some(), "--otlp")];
+    if let Some((_, option)) = of_traces.into_iter().find(|(is_given, _)| *is_given) {
+        bail!("cannot use {option} with {}: it is not a log of `sidelane trace`; leave {option} out", log.display());
+    }
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),
         to_s: args.to.map(|to| to.as_secs_f64()),

@@ -72,6 +72,7 @@ pub(super) fn report_runs(args: ReportArgs) -> Result<u8> {
         (args.to.is_some(), "--to"),
         (args.tolerance.is_some(), "--tolerance"),
         (args.slo.is_some(), "--slo"),
+        (args.otlp.is_some(), "--otlp"),
         (args.outputs.perfetto.is_some(), "--perfetto"),
     ];
     if let Some((_, option)) = of_logs.into_iter().find(|(is_given, _)| *is_given) {

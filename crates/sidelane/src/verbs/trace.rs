@@ -10,6 +10,7 @@ use super::out::RunOutput;
 use super::show::{FirstError, check_outputs_writable, style, write_and_open_page};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
 use sidelane_host::shutdown::Shutdown;
+use sidelane_report::otlp::Destination;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
 use sidelane_report::{Detail, check_directory_exists, table};
 use sidelane_rollback::own_threads::run_bulk_work;
@@ -26,6 +27,7 @@ const TRACE_LENGTH: Duration = Duration::from_secs(10);
 pub(super) fn trace(args: TraceArgs, output: &RunOutput) -> Result<u8> {
     check_outputs_writable(&args.outputs)?;
     args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
+    args.otlp.as_ref().map_or(Ok(()), Destination::check)?;
     let threshold = args.slo.unwrap_or(SlowThreshold::P99);
     if let Some(dir) = args.record {
         return run_flight_recorder(
@@ -37,6 +39,7 @@ pub(super) fn trace(args: TraceArgs, output: &RunOutput) -> Result<u8> {
                 dir,
                 keep: flight::KEEP,
                 recordings: flight::RECORDINGS,
+                otlp: args.otlp,
             },
             args.length,
         );
@@ -45,7 +48,7 @@ pub(super) fn trace(args: TraceArgs, output: &RunOutput) -> Result<u8> {
     let length = args.length.unwrap_or(TRACE_LENGTH);
     let options = TraceOptions { target: args.service, threshold, length, light: args.light, log: args.log };
     let report = run::trace(&options)?;
-    run_bulk_work(|| write_report(&report, args.outputs, output))
+    run_bulk_work(|| write_report(&report, args.outputs, args.otlp.as_ref(), output))
 }
 
 fn run_flight_recorder(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
@@ -67,11 +70,16 @@ pub(super) fn report_trace(log: &Path, args: ReportArgs, output: &RunOutput) -> 
         to_s: args.to.map(|to| to.as_secs_f64()),
         threshold: args.slo,
     };
-    write_report(&replay(log, &options)?, args.outputs, output)
+    args.otlp.as_ref().map_or(Ok(()), Destination::check)?;
+    write_report(&replay(log, &options)?, args.outputs, args.otlp.as_ref(), output)
 }
 
-/// Writes a trace to the wanted files, and prints it.
-fn write_report(report: &TraceReport, outputs: Outputs, output: &RunOutput) -> Result<u8> {
+fn print_exported(report: &TraceReport, otlp: &Destination) -> Result<()> {
+    Ok(print_fitted(&format!("\n{}\n", report.export(otlp)?))?)
+}
+
+/// Writes a trace to the wanted files, prints it, and exports its slow requests.
+fn write_report(report: &TraceReport, outputs: Outputs, otlp: Option<&Destination>, output: &RunOutput) -> Result<u8> {
     let result = report.to_result();
     let mut failed = FirstError::default();
     failed.keep_error(outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path)));
@@ -87,5 +95,6 @@ fn write_report(report: &TraceReport, outputs: Outputs, output: &RunOutput) -> R
         failed.keep_error(print(&format!("\n{}", table::render_tables(&result, |_| true, style))));
     }
     failed.keep_error(write_and_open_page(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html")));
+    failed.keep_error(otlp.map_or(Ok(()), |otlp| print_exported(report, otlp)));
     failed.into_result(result.exit_code())
 }

@@ -15,7 +15,9 @@ use anyhow::{Error, Result, ensure};
 use sidelane_host::background::Background;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
+use sidelane_host::wall_clock::monotonic_epoch_ns;
 use sidelane_report::Unit;
+use sidelane_report::otlp::Destination;
 use sidelane_timeline::builder::{Builder, Settings};
 use sidelane_timeline::record::{Kinds, Record};
 use sidelane_timeline::timeline::Timeline;
@@ -61,12 +63,15 @@ pub struct FlightOptions {
     pub keep: Duration,
     /// The most recordings that are written.
     pub recordings: u32,
+    /// Destination to which the slow requests of recordings are exported, too; `None` for none.
+    pub otlp: Option<Destination>,
 }
 
 /// Runs a flight recorder until `until` ends it, or until `length` is over.
 pub fn run(options: &FlightOptions, length: Option<Duration>, shutdown: Shutdown, on_event: EventSink) -> Result<()> {
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}; make it, or name another", dir.display());
+    options.otlp.as_ref().map_or(Ok(()), Destination::check)?;
     let mut source = Source::start(&options.target, options.light, shutdown)?;
     let mut flight = Flight::new(options, source.recorded(), on_event);
     (flight.tell)(Event::Began(options.service.clone()));
@@ -101,6 +106,8 @@ struct Flight<'o> {
     waiting_seen_ns: u64,
     /// Time before which all records have been received.
     now_ns: u64,
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds.
+    epoch_ns: u64,
 }
 
 /// A recording that is to be written soon.
@@ -130,6 +137,7 @@ impl<'o> Flight<'o> {
             has_failed: false,
             waiting_seen_ns: 0,
             now_ns: 0,
+            epoch_ns: monotonic_epoch_ns(),
         }
     }
 
@@ -200,7 +208,7 @@ impl<'o> Flight<'o> {
         self.recordings += 1;
         (self.tell)(Event::ObjectiveBroken(describe_violation(broken, self.options.threshold)));
         let recording = self.make_recording(from_ns, names_and_notes());
-        let writing = recording.write_in_background(&self.options.dir, EventSink::clone(&self.tell));
+        let writing = recording.write_in_background(self.options, EventSink::clone(&self.tell));
         match writing {
             Ok(writing) => self.writing = Some(writing),
             Err(error) => self.handle_write_error(&error),
@@ -223,6 +231,7 @@ impl<'o> Flight<'o> {
             written: self.recent.last_dropped_seqs().to_vec(),
             broken_from_ns,
             end_ns: self.now_ns,
+            epoch_ns: self.epoch_ns,
         }
     }
 
@@ -297,6 +306,10 @@ pub enum Event {
         /// Path of the log, for `sidelane report`.
         log: PathBuf,
     },
+    /// Slow requests of the recording were exported as traces; the text says how many and whither.
+    Exported(String),
+    /// Traces of slow requests could not be exported; the text says how many, and why.
+    ExportFailed(String),
     /// A recording could not be written, for this reason, and its files were removed. The recorder continues.
     WriteFailed(String),
     /// The recorder has written as many recordings as allowed: this number.
@@ -320,6 +333,7 @@ impl fmt::Display for Event {
                 )
             }
             Self::ObjectiveBroken(how) | Self::Diagnosed(how) => f.write_str(how),
+            Self::Exported(text) | Self::ExportFailed(text) => f.write_str(text),
             Self::Written { page, log } => write!(f, "written to {} and {}", page.display(), log.display()),
             Self::WriteFailed(why) => {
                 write!(f, "cannot write the recording: {why}; free some space, and the next one is written")

@@ -10,6 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, anyhow, bail};
 
 use sidelane_report::html;
+use sidelane_report::otlp::Destination;
 use sidelane_timeline::record::{Kinds, Record};
 
 use super::super::log::{LogEnd, LogHead, LogWriter};
@@ -18,7 +19,7 @@ use super::super::report::TraceReport;
 use super::super::slow_threshold::SlowThreshold;
 use super::super::terminal::headline;
 use super::super::text::Names;
-use super::{Event, EventSink};
+use super::{Event, EventSink, FlightOptions};
 use crate::note::TraceNote;
 use sidelane_diagnostics::note::Note;
 use sidelane_rollback::own_threads::PatientThread;
@@ -40,6 +41,8 @@ pub(super) struct Recording {
     pub broken_from_ns: u64,
     /// Time before which all records are in the recording.
     pub end_ns: u64,
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds.
+    pub epoch_ns: u64,
 }
 
 /// The two new files of a recording: page and log.
@@ -69,23 +72,26 @@ impl Writing {
 }
 
 impl Recording {
-    /// Writes the log and the page into `dir`, on a thread of its own, and reports their paths.
-    pub(super) fn write_in_background(self, dir: &Path, tell: EventSink) -> Result<Writing> {
+    /// Writes the log and the page, on a thread of its own, and reports their paths. Then exports the slow requests.
+    pub(super) fn write_in_background(self, options: &FlightOptions, tell: EventSink) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = dir.join(format!("sidelane-trace-{}-{}", to_file_name_part(&self.service), since.as_secs()));
+        let otlp = options.otlp.clone();
+        let name = options.dir.join(format!("sidelane-trace-{}-{}", to_file_name_part(&self.service), since.as_secs()));
         let write = move || {
             let _bulk = PatientThread::for_bulk_work();
-            self.write(&name, &tell)
+            let report = self.write(&name, &tell)?;
+            otlp.iter().for_each(|otlp| export(&report, otlp, &tell));
+            Ok(())
         };
         Ok(Writing(thread::Builder::new().name("sidelane-record".into()).spawn(write)?))
     }
 
-    fn write(self, name: &Path, tell: &EventSink) -> Result<()> {
+    fn write(self, name: &Path, tell: &EventSink) -> Result<TraceReport> {
         let Files { log, page: (page, page_file) } = Files::create(name)?;
         let path = log.0.clone();
         let written = self.write_log_and_page(log, &page, page_file, tell);
         match &written {
-            Ok(()) => tell(Event::Written { page, log: path }),
+            Ok(_) => tell(Event::Written { page, log: path }),
             // The incomplete files would take the disk space of the next recording.
             Err(_) => [page, path].iter().for_each(|file| drop(remove_file(file))),
         }
@@ -98,14 +104,14 @@ impl Recording {
         page: &Path,
         mut page_file: File,
         tell: &EventSink,
-    ) -> Result<()> {
+    ) -> Result<TraceReport> {
         let late = self.late_note();
         let report = self.write_log_and_report(log)?;
         let html = html::page(&report.to_result());
         page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
         let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
         tell(Event::Diagnosed(headline(&report) + &late));
-        Ok(())
+        Ok(report)
     }
 
     fn begin_ns(&self) -> u64 {
@@ -134,6 +140,7 @@ impl Recording {
             begin_ns,
             written: self.written.clone(),
             tracer_pid: std::process::id(),
+            epoch_ns: Some(self.epoch_ns),
         };
         let mut log = LogWriter::with_file(file, &path, &head)?;
         let pipeline = Pipeline::new(self.recorded, threshold, begin_ns).with_records_before_trace(&self.written);
@@ -146,8 +153,17 @@ impl Recording {
         let end = LogEnd { wall_s, lost: pipeline.lost_records(), ..LogEnd::default() };
         let log = log.end(&self.names, &end).map(Note::from);
         let notes = log.into_iter().chain(late.map(Note::from)).chain(self.notes).collect();
-        Ok(pipeline.end(Ended { service: self.service, end, names: self.names, notes }))
+        let (service, epoch_ns, names) = (self.service, Some(self.epoch_ns), self.names);
+        Ok(pipeline.end(Ended { service, epoch_ns, end, names, notes }))
     }
+}
+
+/// Exports the slow requests of a recording, and reports how that went.
+fn export(report: &TraceReport, otlp: &Destination, tell: &EventSink) {
+    tell(match report.export(otlp) {
+        Ok(text) => Event::Exported(text),
+        Err(error) => Event::ExportFailed(format!("{error:#}")),
+    });
 }
 
 impl Files {

@@ -21,6 +21,7 @@ fn options(dir: &Path) -> FlightOptions {
         dir: dir.to_owned(),
         keep: KEEP,
         recordings: RECORDINGS,
+        otlp: None,
     }
 }
 

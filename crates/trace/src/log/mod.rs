@@ -48,6 +48,9 @@ pub struct LogHead {
     /// Process id of the tracer; 0 in logs of older versions.
     #[serde(default)]
     pub tracer_pid: u32,
+    /// Unix time at which `CLOCK_MONOTONIC` was 0, in nanoseconds; `None` in logs of older versions.
+    #[serde(default)]
+    pub epoch_ns: Option<u64>,
 }
 
 impl LogHead {

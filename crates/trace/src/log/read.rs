@@ -160,6 +160,7 @@ mod tests {
             begin_ns: 5,
             written: vec![0, 7],
             tracer_pid: 9,
+            epoch_ns: Some(3),
         }
     }
 

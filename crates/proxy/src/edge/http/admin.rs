@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use sidelane_policy::hedge::Server;
 
 use super::super::shared::Shared;
-use crate::config::SentCopy;
 use crate::http::{RequestNumber, write_error};
 use crate::request_table::{CopyState, Record, RequestEnd};
 
@@ -46,7 +45,7 @@ fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value 
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
                 "port": copy.port,
-                "at_server": sent_copy(record, server).map(|asked| (shared.trace_lookup)(&asked)),
+                "at_server": record.sent_copy(server, record.ended.map(|(_, at_ns)| at_ns)).map(|asked| (shared.trace_lookup)(&asked)),
             })
         })
     });
@@ -60,19 +59,6 @@ fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value 
         "answered_ns": record.answered.map(|(_, at)| since(at)),
         "ended": record.ended.map(|(end, _)| describe_end(end)),
         "ended_ns": record.ended.map(|(_, at)| since(at)),
-    })
-}
-
-/// Returns the copy of a request at this server; `None` if the copy had no connection.
-fn sent_copy(record: &Record, server: Server) -> Option<SentCopy> {
-    let copy = &record.copies[server.index()];
-    let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
-    Some(SentCopy {
-        server,
-        port: copy.port?,
-        arrived_ns: record.arrived_ns,
-        sent_ns: copy.at_ns,
-        until_ns: answered.or(record.ended.map(|(_, at_ns)| at_ns)),
     })
 }
 

@@ -87,6 +87,7 @@ impl Client {
         let limits = &shared.config.limits;
         let mut head = self.next_head(shared, has_sent_request).await?;
         self.journal.record_head(&self.input.data()[..head.bytes]);
+        self.journal.record_parent(head.parent);
         let label = self.label(&head);
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {

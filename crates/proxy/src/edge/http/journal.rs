@@ -1,10 +1,11 @@
-//! Collection of the access log's data about the requests of one client, one request after the other.
+//! Collection of data about the requests of one client, one request after the other, for access log and export.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
+use sidelane_report::otlp::TraceParent;
 
 use super::super::ended::{ClientFacts, EndedRequest};
 use super::super::shared::Shared;
@@ -27,6 +28,8 @@ pub(super) struct Journal {
     /// Number of bytes written to the client before the body of the answer.
     head_sent: u64,
     status: Option<u16>,
+    /// Span of the client that sent the request; `None` if unknown.
+    parent: Option<TraceParent>,
 }
 
 /// Stage of the present request.
@@ -51,6 +54,7 @@ impl Journal {
             sent: 0,
             head_sent: 0,
             status: None,
+            parent: None,
         }
     }
 
@@ -72,6 +76,11 @@ impl Journal {
             texts.iter().for_each(|text| self.texts.extend_from_slice(text.bytes));
             self.lengths = texts.map(|text| (text.bytes.len(), text.omitted));
         }
+    }
+
+    /// Records the span of the client that sent the request.
+    pub(super) fn record_parent(&mut self, parent: Option<TraceParent>) {
+        self.parent = parent;
     }
 
     /// Returns the buffer of the texts. Its content is not needed between two requests, so the caller may free its
@@ -113,10 +122,12 @@ impl Journal {
         self.record_answer(status.unwrap_or(0), head);
     }
 
-    /// Ends the request in the request table, and writes its log entry. Does nothing if the request has ended before.
+    /// Ends the request in the request table, writes its log entry, and exports it if it was slow. Does nothing if the request has ended before.
     pub(super) fn finish(&mut self, request_id: RequestId, end: RequestEnd) {
         if let Some(ended) = self.shared.finish(request_id, end) {
-            self.log_request(&ended, Some(self.shared.request_number(request_id.number)));
+            let number = self.shared.request_number(request_id.number);
+            self.shared.export_if_slow(&ended, (number, self.client, self.status, self.parent));
+            self.log_request(&ended, Some(number));
         }
         self.reset();
     }
@@ -132,7 +143,7 @@ impl Journal {
 
     fn reset(&mut self) {
         self.stage = RequestStage::Idle;
-        (self.received, self.sent, self.head_sent, self.status) = (0, 0, 0, None);
+        (self.received, self.sent, self.head_sent, self.status, self.parent) = (0, 0, 0, None, None);
         self.lengths = [(0, 0); 3];
     }
 

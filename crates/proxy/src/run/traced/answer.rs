@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 
 use serde_json::{Value, json};
 use sidelane_timeline::advice::advice;
-use sidelane_timeline::cause::Cause;
 use sidelane_timeline::diagnosis::CauseTime;
 use sidelane_timeline::timeline::{Span, Timeline};
 use sidelane_trace::text::describe_span;
@@ -25,29 +24,42 @@ pub(super) fn untraced_answer(why: &str, what_to_do: &str) -> Value {
 pub(super) fn trace_answer(timelines: &RecentTimelines, copy: &SentCopy, server: SocketAddr) -> Value {
     match timelines.find(copy) {
         LookupResult::Found(timeline) => timeline_answer(timeline, timelines, copy),
-        LookupResult::BeforeTrace => {
-            untraced_answer("it was sent before the trace began", "ask for a request that came later")
+        other => {
+            let (state, what_to_do) = match &other {
+                LookupResult::Incomplete => ("later", "ask again in 2 s".to_owned()),
+                LookupResult::None => (
+                    "unknown",
+                    format!(
+                        "run `sidelane trace --service port:{}`, and see which records it counts as lost",
+                        server.port()
+                    ),
+                ),
+                LookupResult::Several(_) => (
+                    "unknown",
+                    format!("run `sidelane trace --service port:{}` during the next slow request", server.port()),
+                ),
+                _ => ("unknown", "ask for a request that came later".to_owned()),
+            };
+            json!({ "state": state, "why": reason_without_timeline(&other, copy), "what_to_do": what_to_do })
         }
-        LookupResult::Incomplete => json!({
-            "state": "later",
-            "why": "it has not ended, or its response may go on",
-            "what_to_do": "ask again in 2 s",
-        }),
-        LookupResult::None => untraced_answer(
-            &format!(
-                "the trace has no request from the proxy's port {} at that time: the server did not take it up, or \
-                 records are missing",
-                copy.port
-            ),
-            &format!("run `sidelane trace --service port:{}`, and see which records it counts as lost", server.port()),
+    }
+}
+
+/// Returns why the search for a request gave no timeline.
+pub(super) fn reason_without_timeline(result: &LookupResult<'_>, copy: &SentCopy) -> String {
+    match result {
+        LookupResult::Found(_) => String::new(),
+        LookupResult::BeforeTrace => "it was sent before the trace began".to_owned(),
+        LookupResult::Incomplete => "it has not ended, or its response may go on".to_owned(),
+        LookupResult::None => format!(
+            "the trace has no request from the proxy's port {} at that time: the server did not take it up, or records \
+             are missing",
+            copy.port
         ),
-        LookupResult::Several(count) => untraced_answer(
-            &format!(
-                "the trace has {count} requests from the proxy's port {} at that time, so this one cannot be told from \
-                 the others",
-                copy.port
-            ),
-            &format!("run `sidelane trace --service port:{}` during the next slow request", server.port()),
+        LookupResult::Several(count) => format!(
+            "the trace has {count} requests from the proxy's port {} at that time, so this one cannot be told from the \
+             others",
+            copy.port
         ),
     }
 }
@@ -82,20 +94,16 @@ fn timeline_answer(timeline: &Timeline, timelines: &RecentTimelines, copy: &Sent
 /// Returns the time for each cause, with advice, in descending order.
 fn time_by_cause(timeline: &Timeline) -> Vec<Value> {
     let told = timeline.time().into_iter().map(|CauseTime { cause, ns }| {
-        json!({ "cause": cause, "name": cause.name(), "ns": ns, "what_to_do": advice(cause, longest_span_detail(timeline, cause)) })
+        json!({ "cause": cause, "name": cause.name(), "ns": ns, "what_to_do": advice(cause, timeline.longest_span_detail(cause)) })
     });
     told.collect()
-}
-
-/// Returns the number `detail` of the longest span with this cause, for the choice of the advice; 0 without a span.
-fn longest_span_detail(timeline: &Timeline, cause: Cause) -> u64 {
-    let spans = timeline.spans.iter().filter(|span| span.cause == cause);
-    spans.max_by_key(|span| span.length_ns()).map_or(0, |span| span.detail)
 }
 
 #[cfg(test)]
 mod tests {
     use sidelane_policy::hedge::Server;
+
+    use sidelane_timeline::cause::Cause;
 
     use super::*;
     use sidelane_trace::sample::timeline;

@@ -2,6 +2,7 @@
 //! process. A request is found in the trace by the proxy's port and by time.
 
 mod answer;
+mod export;
 mod recent_timelines;
 
 use std::net::SocketAddr;
@@ -16,11 +17,14 @@ use sidelane_host::service::Target;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_timeline::builder::{Builder, Settings};
+use sidelane_trace::slow_threshold::SlowThreshold;
 use sidelane_trace::source::Source;
 
 use super::options::ProxyOptions;
 use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
+use crate::export::ExportSender;
+pub(super) use export::ExportEnd;
 use recent_timelines::RecentTimelines;
 
 /// Interval at which the names of threads are read. It is shorter than the time until a timeline is complete, so a name
@@ -67,6 +71,16 @@ impl Traces {
         };
         let recorders = here.map(recorder).collect::<Result<_>>()?;
         Ok(Self { servers, _recorders: recorders })
+    }
+
+    /// Starts the export of slow requests, if the options ask for it.
+    ///
+    /// # Errors
+    /// Fails if the thread cannot be started.
+    pub(super) fn start_export(&self, options: &ProxyOptions) -> Result<Option<(ExportSender, ExportEnd)>> {
+        let limit_ns = options.slo.and_then(SlowThreshold::limit_ns);
+        let wanted = options.otlp.clone().zip(limit_ns);
+        wanted.map(|(to, limit_ns)| export::start(self.servers.clone(), to, limit_ns)).transpose()
     }
 
     /// Returns a function that finds a request in the traces.
