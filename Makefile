@@ -3,7 +3,7 @@
 
 LAB := target/release/sidelane-lab
 
-.PHONY: demo test test-noise test-faults test-clients test-java test-smt test-kernels test-deb build dist install deb \
+.PHONY: demo test test-noise test-faults test-clients test-otlp test-java test-smt test-kernels test-deb build dist install deb \
 	tarball java check loom fuzz mutants clean deps packaging-tool
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
@@ -72,6 +72,12 @@ test-clients:
 	@scripts/deps.sh clients
 	cargo build -p sidelane
 	@scripts/test-clients.sh $(ARGS)
+
+# Slow requests as traces in a real OpenTelemetry collector. Builds the collector once; needs root.
+test-otlp:
+	@scripts/deps.sh otlp
+	cargo build -p sidelane
+	@scripts/test-otlp.sh
 
 # The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped without a JDK or Maven.
 test-java:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients|otlp
 # On other systems it only lists what is missing.
 set -eu
 
@@ -18,7 +18,8 @@ lab) wanted="$build $lab" if_there="" ;;
 demo) wanted="$build $lab $demo" if_there="" ;;
 test) wanted="$build $lab $test" if_there=$test_if_there ;;
 clients) wanted="$build redis-server redis-tools python3-venv curl wrk" if_there="" ;;
-*) echo "usage: $0 build|lab|demo|test|clients" >&2; exit 2 ;;
+otlp) wanted="$build python3" if_there="" ;;
+*) echo "usage: $0 build|lab|demo|test|clients|otlp" >&2; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

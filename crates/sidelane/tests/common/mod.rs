@@ -21,6 +21,7 @@
 //! - `words`: the shared words of a run's lanes
 //! - `footprint`: the traces of a run on the machine
 //! - `client`: a client that sends a service requests
+//! - `collector`: a receiver of OpenTelemetry traces
 //! - `connection`: both ends of a connection, controlled by a test
 //! - `deadline`: waiting for conditions
 //! - `disk`: a small disk that can be filled
@@ -31,6 +32,7 @@ pub mod agent;
 pub mod busy;
 pub mod c_program;
 pub mod client;
+pub mod collector;
 pub mod connection;
 pub mod deadline;
 pub mod disk;

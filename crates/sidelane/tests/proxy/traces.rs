@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 use sidelane_lab::programs::{LabBinary, LabProcess};
 
+use crate::common::collector::{Collector, root_of_whole_trace};
 use crate::common::scripted::{send_answer, start_recording_server};
 use crate::common::{TIMEOUT, can_observe_requests, lab_binary_path, lock_lanes};
 use crate::scene::Proxy;
@@ -15,7 +16,11 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// Sends a GET of this path, and returns the number of its request.
 fn send_and_read_request_number(proxy: &Proxy, path: &str) -> String {
-    let answer = proxy.get(path);
+    request_number(&proxy.get(path))
+}
+
+/// Returns the number of the request that has this answer.
+fn request_number(answer: &str) -> String {
     let field = answer.lines().find_map(|line| line.strip_prefix("Sidelane-Request: "));
     field.unwrap_or_else(|| panic!("no number in {answer}")).to_owned()
 }
@@ -42,11 +47,11 @@ fn wait_for_server_trace(proxy: &Proxy, number: &str) -> Value {
 }
 
 /// Starts a service of the lab with this cause, behind a proxy that traces it.
-fn start_planted_service(lab: &LabBinary, cause: &str) -> (LabProcess, Proxy) {
+fn start_planted_service(lab: &LabBinary, cause: &str, options: &[&str]) -> (LabProcess, Proxy) {
     let words = ["plant", cause, "--cpu", "0", "--other-cpu", "1", "--delay-ms", "60"];
     let service = lab.start(words).unwrap();
     let port = service.ready_number("port").unwrap() as u16;
-    let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &["--hazard", "none", "--trace"]);
+    let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &[&["--hazard", "none", "--trace"][..], options].concat());
     let began = std::time::Instant::now();
     while wait_for_server_trace(&proxy, &send_and_read_request_number(&proxy, "/plain"))["state"] != "known" {
         assert!(began.elapsed() < TIMEOUT, "the trace does not begin");
@@ -63,7 +68,7 @@ fn trace_of_a_slow_request_names_the_cause_at_its_server() {
     let Some(_turn) = lock_lanes() else { return };
     let Some(lab) = lab_binary_path().filter(|_| can_observe_requests()).map(LabBinary::with_path) else { return };
     for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
-        let (_service, proxy) = start_planted_service(&lab, planted_cause);
+        let (_service, proxy) = start_planted_service(&lab, planted_cause, &[]);
         let ask =
             |_| [send_and_read_request_number(&proxy, "/plain"), send_and_read_request_number(&proxy, "/planted")];
         let numbers: Vec<[String; 2]> = (0..PLANTED).map(ask).collect();
@@ -86,6 +91,34 @@ fn cause_ns(told: &Value, cause: &str) -> u64 {
     let sum: u64 = parts.iter().map(|part| ns(&part["ns"])).sum();
     assert_eq!(sum, ns(&told["left_ns"]) - ns(&told["arrived_ns"]), "{told}");
     parts.iter().find(|part| part["cause"] == cause).map_or(0, |part| ns(&part["ns"]))
+}
+
+#[test]
+fn traceparent_of_a_client_is_the_parent_of_its_trace() {
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(lab) = lab_binary_path().filter(|_| can_observe_requests()).map(LabBinary::with_path) else { return };
+    let collector = Collector::start();
+    let options = ["--slo", "30ms", "--otlp", &collector.url];
+    let (_service, proxy) = start_planted_service(&lab, "stop", &options);
+    let parents: Vec<[String; 2]> =
+        (1..=PLANTED).map(|number| [format!("{number:032x}"), format!("{number:016x}")]).collect();
+    for [trace, span] in &parents {
+        let field = format!("traceparent: 00-{trace}-{span}-01\r\n");
+        let head = format!("GET /planted HTTP/1.1\r\nHost: h\r\n{field}Connection: close\r\n\r\n");
+        let number = request_number(&proxy.send_and_read_to_end(head.as_bytes()));
+        assert_eq!(wait_for_server_trace(&proxy, &number)["state"], "known");
+    }
+    send_and_read_request_number(&proxy, "/planted");
+    let counted = proxy.finish()["slow_requests"].clone();
+    let mut traces = collector.take_traces();
+    assert_eq!(counted, serde_json::json!({ "exported": traces.len(), "not_exported": 0 }));
+    for [trace, span] in parents {
+        let spans = traces.remove(&trace).unwrap_or_else(|| panic!("{trace} in {:?}", traces.keys()));
+        assert_eq!(root_of_whole_trace(&spans)["parentSpanId"], span);
+        assert!(spans.len() > 3, "it has its server's part: {spans:#?}");
+    }
+    assert!(!traces.is_empty(), "the last request has a trace of its own");
+    traces.values().for_each(|own| assert_eq!(root_of_whole_trace(own).get("parentSpanId"), None, "{own:#?}"));
 }
 
 #[test]

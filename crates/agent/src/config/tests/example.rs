@@ -73,7 +73,7 @@ fn commented_lines_of_the_example_are_valid() {
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),
         (&[], &PROXY),
-        (&[], &["[trace]", TRACED, "dir = \"/var/tmp", "keep = ", "recordings = 100", "light = "]),
+        (&[], &["[trace]", TRACED, "dir = \"/var/tmp", "keep = ", "recordings = 100", "light = ", "otlp = "]),
         (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
         (&[], &["[hurry]", "percentile = ", "siblings = true"]),
     ];

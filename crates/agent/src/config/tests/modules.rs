@@ -36,8 +36,8 @@ fn invalid_proxies_are_refused() {
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
              `access_log`, `active`, `answer_time`, `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
-             `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `outlier_detection`, \
-             `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
+             `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `otlp`, \
+             `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `trace`, `warm_up`",
         ],
     );
     assert_refused(
@@ -62,6 +62,31 @@ fn invalid_proxies_are_refused() {
         &config_with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
         &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \
              traced"],
+    );
+}
+
+#[test]
+fn export_needs_a_trace_and_an_objective() {
+    const SLO: &str = "write the latency above which a request is exported, as in slo = \"10ms\"";
+    let active = "active = \"127.0.0.1:9001\"";
+    let lines = format!("{active}\ntrace = true\notlp = \"http://127.0.0.1:4318\"\nslo = \"10ms\"");
+    let proxy = parse_valid(&config_with_proxy(&lines)).proxies.remove(0);
+    assert_eq!(proxy.otlp.unwrap().to_string(), "http://127.0.0.1:4318/v1/traces");
+    assert_eq!(proxy.slo.unwrap().limit_ns(), Some(10_000_000));
+    assert_refused(
+        &config_with_proxy(&format!("{active}\notlp = \"/var/tmp/slow.jsonl\"")),
+        &[
+            "a.toml:27: `proxy.otlp` is given without `trace`; write trace = true, too",
+            &format!("a.toml:27: `proxy.otlp` is given without `slo`; {SLO}"),
+        ],
+    );
+    assert_refused(
+        &config_with_proxy(&format!("{active}\nslo = \"10\"\notlp = \"https://c:4318\"\ntrace = true")),
+        &[
+            &format!("a.toml:27: `proxy.slo` is \"10\", which is not an objective; {SLO}"),
+            "a.toml:28: `proxy.otlp` is \"https://c:4318\", which is neither the URL of a collector nor a file; write \
+             http://HOST:PORT of a collector, as in \"http://127.0.0.1:4318\", or the path of a file",
+        ],
     );
 }
 
@@ -126,8 +151,8 @@ fn flight_recorders_need_a_service_with_an_objective() {
             "a.toml:26: `trace.keep` is \"2000s\", but each second takes 3.2 MB of memory for each service; write 60s \
              or less",
             "a.toml:27: `trace.recordings` is 0; write a whole number from 1 to 10000",
-            "a.toml:28: `trace.files` is not a key here; the keys here are `dir`, `keep`, `light`, `recordings`, \
-             `services`",
+            "a.toml:28: `trace.files` is not a key here; the keys here are `dir`, `keep`, `light`, `otlp`, \
+             `recordings`, `services`",
         ],
     );
     assert_refused(
