@@ -79,7 +79,10 @@ fn lost_collector_is_an_error_after_the_report() {
     assert_eq!(output.status.code(), Some(125), "{said}");
     assert!(told.contains("Largest cause: "), "{told}");
     let said = without_line_breaks(&said);
-    assert!(said.contains("cannot send") && said.contains("Connection refused") && said.contains("name a file"), "{said}");
+    assert!(
+        said.contains("cannot send") && said.contains("Connection refused") && said.contains("name a file"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -2,10 +2,12 @@
 //! timeline. These lie end to end, so their durations sum to the request's latency.
 
 use anyhow::{Result, bail};
-use sidelane_report::otlp::{Attributes, Destination, RequestTrace, Sent, Span, SpanId, SpanKind, Status, TraceId};
+use sidelane_report::otlp::{
+    Attributes, Destination, RequestTrace, Sent, SpanId, SpanKind, Status, TraceId, TraceSpan,
+};
 use sidelane_timeline::advice::advice;
 use sidelane_timeline::cause::Cause;
-use sidelane_timeline::timeline::{Span as CauseSpan, Timeline};
+use sidelane_timeline::timeline::{Span, Timeline};
 use sidelane_timeline::wait::{Object, Peer, UDP};
 use sidelane_tracker::requests::number_within_service;
 
@@ -57,13 +59,13 @@ pub struct TraceContext<'a> {
 impl TraceContext<'_> {
     /// Returns a span for each span of the timeline that begins before `until_ns`, which is the end of the last one at
     /// the latest.
-    pub fn cause_spans(&self, timeline: &Timeline, until_ns: u64) -> Vec<Span> {
-        let is_before_end = |span: &&CauseSpan| span.from_ns < until_ns || span.to_ns <= until_ns;
+    pub fn cause_spans(&self, timeline: &Timeline, until_ns: u64) -> Vec<TraceSpan> {
+        let is_before_end = |span: &&Span| span.from_ns < until_ns || span.to_ns <= until_ns;
         let before_end = timeline.spans.iter().filter(is_before_end);
         (1..).zip(before_end).map(|(number, span)| self.cause_span(number, span, until_ns)).collect()
     }
 
-    fn cause_span(&self, number: u64, span: &CauseSpan, until_ns: u64) -> Span {
+    fn cause_span(&self, number: u64, span: &Span, until_ns: u64) -> TraceSpan {
         let words = Some(describe_span(span, self.names)).filter(|words| !words.is_empty());
         let attributes = Attributes::default()
             .with("sidelane.cause", cause_key(span.cause))
@@ -76,19 +78,19 @@ impl TraceContext<'_> {
             _ => SpanKind::Internal,
         };
         let times_ns = (span.from_ns, span.to_ns.min(until_ns));
-        Span { kind, ..self.child(number, span.cause.name(), times_ns, with_peer(attributes, span)) }
+        TraceSpan { kind, ..self.child(number, span.cause.name(), times_ns, with_peer(attributes, span)) }
     }
 
     /// Returns a span below the root. `number` tells it from the other spans of the trace.
-    pub fn child(&self, number: u64, name: &str, (from_ns, to_ns): (u64, u64), attributes: Attributes) -> Span {
+    pub fn child(&self, number: u64, name: &str, (from_ns, to_ns): (u64, u64), attributes: Attributes) -> TraceSpan {
         let span_id = SpanId::derive(self.trace_id, &[u64_of(self.root), number]);
         let root = self.root_span(name, (from_ns, to_ns), attributes);
-        Span { span_id, parent_span_id: Some(self.root), kind: SpanKind::Internal, ..root }
+        TraceSpan { span_id, parent_span_id: Some(self.root), kind: SpanKind::Internal, ..root }
     }
 
     /// Returns the root span of the trace, without a parent.
-    pub fn root_span(&self, name: &str, (from_ns, to_ns): (u64, u64), attributes: Attributes) -> Span {
-        Span {
+    pub fn root_span(&self, name: &str, (from_ns, to_ns): (u64, u64), attributes: Attributes) -> TraceSpan {
+        TraceSpan {
             trace_id: self.trace_id,
             span_id: self.root,
             parent_span_id: None,
@@ -112,7 +114,7 @@ fn cause_key(cause: Cause) -> String {
 }
 
 /// Adds the address of the service for which the thread waited, if it is known.
-fn with_peer(attributes: Attributes, span: &CauseSpan) -> Attributes {
+fn with_peer(attributes: Attributes, span: &Span) -> Attributes {
     let Some(Object::Service(Peer::Address(address, port, protocol))) = span.wait.map(|wait| wait.object) else {
         return attributes;
     };
@@ -199,12 +201,12 @@ mod tests {
     const EPOCH_NS: u64 = 1_700_000_000_000_000_000;
 
     /// Returns a trace's spans as JSON, with attributes as one object.
-    fn spans_as_json(spans: &[Span]) -> Vec<Value> {
+    fn spans_as_json(spans: &[TraceSpan]) -> Vec<Value> {
         let plain = |attribute: &Value| {
             let value = attribute["value"].as_object().unwrap().values().next().unwrap();
             (attribute["key"].as_str().unwrap().to_owned(), value.clone())
         };
-        let span = |span: &Span| {
+        let span = |span: &TraceSpan| {
             let mut json = serde_json::to_value(span).unwrap();
             json["attributes"] = json["attributes"].as_array().unwrap().iter().map(plain).collect();
             json
@@ -281,7 +283,7 @@ mod tests {
         assert!(traces.len() > 40, "{}", traces.len());
         for (trace, request) in traces.iter().zip(&report.slow_requests) {
             let spans = &trace.parts[0].1;
-            let length = |span: &Span| span.end_ns - span.start_ns;
+            let length = |span: &TraceSpan| span.end_ns - span.start_ns;
             assert_eq!(spans[1..].iter().map(length).sum::<u64>(), length(&spans[0]));
             assert_eq!(length(&spans[0]), request.timeline.latency_ns());
             assert!(spans[1..].windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns), "without a gap");

@@ -40,6 +40,20 @@ pub(super) struct ClientFacts<'a> {
     pub(super) asked: ClientRequest<'a>,
 }
 
+/// Returns the copy of a request at this server; `None` if the copy had no connection. `ended_ns` is the end of the
+/// request, if it has ended.
+pub(super) fn sent_copy(record: &Record, server: Server, ended_ns: Option<Nanos>) -> Option<SentCopy> {
+    let copy = &record.copies[server.index()];
+    let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
+    Some(SentCopy {
+        server,
+        port: copy.port?,
+        arrived_ns: record.arrived_ns,
+        sent_ns: copy.at_ns,
+        until_ns: answered.or(ended_ns),
+    })
+}
+
 impl EndedRequest {
     fn from_record(record: &Record, end: RequestEnd, ended_ns: Nanos) -> Self {
         let since_arrival = |at_ns: Nanos| at_ns.saturating_sub(record.arrived_ns);
@@ -52,7 +66,7 @@ impl EndedRequest {
             sent: Dispatch::from_record(record),
             winner: Winner::from_record(record),
             label: record.label,
-            copy: record.sent_copy(record.answered.map_or(record.first_server(), |(by, _)| by), Some(ended_ns)),
+            copy: sent_copy(record, record.answered.map_or(record.first_server(), |(by, _)| by), Some(ended_ns)),
         }
     }
 

@@ -7,7 +7,6 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
 use super::servers::ServerError;
-use crate::config::SentCopy;
 
 /// Beginning of the first line of a request, shown to people.
 #[derive(Clone, Copy)]
@@ -234,20 +233,6 @@ impl Record {
     /// Returns the time from the arrival to the end; `None` while the request is in flight.
     pub fn duration_ns(&self) -> Option<Nanos> {
         Some(self.ended?.1.saturating_sub(self.arrived_ns))
-    }
-
-    /// Returns the copy of the request at this server; `None` if the copy had no connection. `ended_ns` is the end of
-    /// the request, if it has ended.
-    pub fn sent_copy(&self, server: Server, ended_ns: Option<Nanos>) -> Option<SentCopy> {
-        let copy = &self.copies[server.index()];
-        let answered = self.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
-        Some(SentCopy {
-            server,
-            port: copy.port?,
-            arrived_ns: self.arrived_ns,
-            sent_ns: copy.at_ns,
-            until_ns: answered.or(ended_ns),
-        })
     }
 
     pub(super) fn is_answered(&self) -> bool {

@@ -21,7 +21,6 @@ use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::{CaughtSignal, PosixSignals, wait_for_any};
 use sidelane_metrics::{Exposition, Listener};
-use sidelane_report::otlp::Destination;
 use sidelane_report::terminal::eprint_fitted;
 
 use crate::edge::State;
@@ -50,7 +49,6 @@ pub struct ProxyRun {
 pub fn run(settings: ProxyRun) -> Result<Summary> {
     settings.proxy.duplicate_address().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
     ensure!(!settings.proxy.is_trace_unusable(), OptionError::UntoldTrace);
-    settings.proxy.otlp.as_ref().map_or(Ok(()), Destination::check)?;
     let signals = PosixSignals::listen()
         .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;
     let metrics = settings.metrics.map(Listener::open).transpose()?;

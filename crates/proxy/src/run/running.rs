@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::eventfd::EventFd;
 use sidelane_policy::hedge::Server;
+use sidelane_report::otlp::Destination;
 use sidelane_rollback::own_threads::SelfPlacedThread;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
@@ -60,6 +61,7 @@ impl ReadyProxy {
     }
 
     fn from_listener(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
+        options.otlp.as_ref().map_or(Ok(()), Destination::check)?;
         let log = options.access_log.as_ref().map(|path| OpenLog::open(path, options.log_format)).transpose()?;
         let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log };
         if !ready.options.hazards.is_none() {

@@ -174,12 +174,12 @@ fn read_answer(Answer { status, body }: Answer) -> Result<(u64, String), String>
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Attributes, Span, SpanId, SpanKind, Status, TraceId};
+    use super::super::{Attributes, SpanId, SpanKind, Status, TraceId, TraceSpan};
     use super::*;
 
     fn trace(number: u64) -> RequestTrace {
         let trace_id = TraceId::derive(&[number]);
-        let span = Span {
+        let span = TraceSpan {
             trace_id,
             span_id: SpanId::derive(trace_id, &[]),
             parent_span_id: None,

@@ -25,7 +25,7 @@ const SCOPE: &str = "sidelane";
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestTrace {
     /// Resources with their spans. The first span of the first resource is the root.
-    pub parts: Vec<(Attributes, Vec<Span>)>,
+    pub parts: Vec<(Attributes, Vec<TraceSpan>)>,
 }
 
 /// Attributes of a resource or span, in the order in which they were added.
@@ -109,14 +109,15 @@ impl Serialize for SpanKind {
 
 /// Part of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Span {
+pub struct TraceSpan {
     /// Id of the trace.
+    #[serde(rename = "traceId")]
     pub trace_id: TraceId,
     /// Id of this span.
+    #[serde(rename = "spanId")]
     pub span_id: SpanId,
     /// Id of the span to which this one belongs; `None` for the root of a trace.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "parentSpanId", skip_serializing_if = "Option::is_none")]
     pub parent_span_id: Option<SpanId>,
     /// Name, which is the same for all spans of the same sort.
     pub name: String,
@@ -158,15 +159,15 @@ fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error
 
 /// One message: the body of a request to a collector, or one line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct Message {
+    #[serde(rename = "resourceSpans")]
     resource_spans: Vec<ResourceSpans>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ResourceSpans {
     resource: Resource,
+    #[serde(rename = "scopeSpans")]
     scope_spans: [ScopeSpans; 1],
 }
 
@@ -178,7 +179,7 @@ struct Resource {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct ScopeSpans {
     scope: Scope,
-    spans: Vec<Span>,
+    spans: Vec<TraceSpan>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -189,7 +190,7 @@ struct Scope {
 
 impl Message {
     /// Adds spans of a resource. Spans of the same resource that follow each other are one list.
-    fn push(&mut self, resource: &Attributes, spans: Vec<Span>) {
+    fn push(&mut self, resource: &Attributes, spans: Vec<TraceSpan>) {
         match self.resource_spans.last_mut() {
             Some(last) if last.resource.attributes == *resource => last.scope_spans[0].spans.extend(spans),
             _ => self.resource_spans.push(ResourceSpans {
@@ -236,9 +237,9 @@ fn messages(traces: &[RequestTrace]) -> Vec<(Message, u64)> {
 mod tests {
     use super::*;
 
-    fn span(index: u64) -> Span {
+    fn span(index: u64) -> TraceSpan {
         let trace_id = TraceId::derive(&[1]);
-        Span {
+        TraceSpan {
             trace_id,
             span_id: SpanId::derive(trace_id, &[index]),
             parent_span_id: None,
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn message_has_the_form_of_otlp_json() {
         let attributes = Attributes::default().with("service.name", "web").with("process.pid", 7_u32);
-        let one = Span {
+        let one = TraceSpan {
             trace_id: TraceId::from_bytes([0x5b; 16]).unwrap(),
             span_id: SpanId::from_bytes([0xee; 8]).unwrap(),
             parent_span_id: SpanId::from_bytes([0x0a; 8]),

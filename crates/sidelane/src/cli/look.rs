@@ -173,7 +173,7 @@ pub struct ReportArgs {
     #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse)]
     pub slo: Option<SlowThreshold>,
     /// Export the slow requests of a trace, as sidelane trace does
-    #[arg(long, value_name = "URL|FILE")]
+    #[arg(long, value_name = "DESTINATION")]
     pub otlp: Option<Destination>,
     /// Files of the results
     #[command(flatten)]

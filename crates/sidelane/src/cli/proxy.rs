@@ -85,7 +85,7 @@ pub struct ProxyArgs {
     pub trace: bool,
     /// Export requests above --slo as OpenTelemetry traces, to a collector (http://HOST:4318) or to the end of a file; a
     /// client's traceparent is their parent
-    #[arg(long, value_name = "URL|FILE", requires_all = ["trace", "slo"])]
+    #[arg(long, value_name = "DESTINATION", requires_all = ["trace", "slo"])]
     pub otlp: Option<Destination>,
     /// Latency above which --otlp exports a request, as in 10ms
     #[arg(long, value_name = "OBJECTIVE", value_parser = SlowThreshold::parse, requires = "otlp")]

@@ -54,7 +54,7 @@ pub struct TraceArgs {
     pub log: Option<PathBuf>,
     /// Export the slow requests as OpenTelemetry traces, to a collector (http://HOST:4318) or to the end of a file; with
     /// --record those of each recording
-    #[arg(long, value_name = "URL|FILE")]
+    #[arg(long, value_name = "DESTINATION")]
     pub otlp: Option<Destination>,
     /// Files of the results
     #[command(flatten)]

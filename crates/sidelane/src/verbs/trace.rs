@@ -75,7 +75,10 @@ pub(super) fn report_trace(log: &Path, args: ReportArgs, output: &RunOutput) -> 
 }
 
 fn print_exported(report: &TraceReport, otlp: &Destination) -> Result<()> {
-    Ok(print_fitted(&format!("\n{}\n", report.export(otlp)?))?)
+    match report.diagnosis.slow {
+        0 => Ok(()),
+        _ => Ok(print_fitted(&format!("\n{}\n", report.export(otlp)?))?),
+    }
 }
 
 /// Writes a trace to the wanted files, prints it, and exports its slow requests.

@@ -24,7 +24,8 @@ impl Collector {
         let address = start_server(move |mut stream| {
             // A message counts as sent when it is answered, so the test has it by then.
             let _ = sender.send(read_message(&mut stream));
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+            let _ =
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
         });
         Self { url: format!("http://{address}"), messages }
     }
@@ -77,7 +78,11 @@ pub fn root_of_whole_trace(spans: &[Value]) -> &Value {
     others.sort_by_key(|span| (time_ns(span, "startTimeUnixNano"), time_ns(span, "endTimeUnixNano")));
     let mut end_ns = time_ns(root, "startTimeUnixNano");
     for span in &others {
-        assert_eq!((&span["parentSpanId"], time_ns(span, "startTimeUnixNano")), (&root["spanId"], end_ns), "{spans:#?}");
+        assert_eq!(
+            (&span["parentSpanId"], time_ns(span, "startTimeUnixNano")),
+            (&root["spanId"], end_ns),
+            "{spans:#?}"
+        );
         end_ns = time_ns(span, "endTimeUnixNano");
     }
     assert_eq!(end_ns, time_ns(root, "endTimeUnixNano"));

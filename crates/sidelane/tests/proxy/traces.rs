@@ -51,7 +51,8 @@ fn start_planted_service(lab: &LabBinary, cause: &str, options: &[&str]) -> (Lab
     let words = ["plant", cause, "--cpu", "0", "--other-cpu", "1", "--delay-ms", "60"];
     let service = lab.start(words).unwrap();
     let port = service.ready_number("port").unwrap() as u16;
-    let proxy = Proxy::start(([127, 0, 0, 1], port).into(), None, &[&["--hazard", "none", "--trace"][..], options].concat());
+    let proxy =
+        Proxy::start(([127, 0, 0, 1], port).into(), None, &[&["--hazard", "none", "--trace"][..], options].concat());
     let began = std::time::Instant::now();
     while wait_for_server_trace(&proxy, &send_and_read_request_number(&proxy, "/plain"))["state"] != "known" {
         assert!(began.elapsed() < TIMEOUT, "the trace does not begin");

@@ -28,7 +28,7 @@ const SECTIONS: [(&str, &[&str]); 17] = [
     ("lanes", &["`run`", "`status`", "Work of the kernel", "Audit log", "Results files"]),
     ("observe", &["`observe`", "`list`", "Results files", "reference/observation-log.md"]),
     ("proxy", &["`proxy`", "A request of a proxy", "Access log", "Results files"]),
-    ("report", &["Results files", "Checks", "Pictures", "`trace`", "Directory of a run"]),
+    ("report", &["Results files", "Checks", "Pictures", "`trace`", "Directory of a run", "Exported requests"]),
     ("requests", &["`requests`", "Request log"]),
     ("sim", &["`sim`", "Recording", "Results files", "`doctor`", "Request log", "reference/scenarios.md"]),
     ("stats", &["`report`", "Results files"]),

@@ -10,8 +10,8 @@ const PAGE: &str = "reference/files.md";
 const NAMED: [&str; 3] = ["Files in `/run`", "Cgroups", "Shared memory"];
 /// Prefix of each name that Sidelane gives to a file, cgroup or memory.
 const OWN: &str = "sidelane-";
-/// Name of an HTTP header field, which is no file.
-const FIELD: &str = "sidelane-request";
+/// Names that are no files: an HTTP header field, and the proxy as a service in exported traces.
+const OTHERS: [&str; 2] = ["sidelane-request", "sidelane-proxy"];
 
 /// Returns the names in the code as patterns. A value in a name stands for any text, and any text may follow a name
 /// that ends with `-`.
@@ -19,7 +19,7 @@ fn sidelane_file_patterns() -> BTreeSet<String> {
     let texts = product().flat_map(|(_, found)| &found.texts);
     let names = texts.filter_map(|text| text.strip_prefix("/run/").or(Some(text)).filter(|text| text.starts_with(OWN)));
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-.{}_".contains(letter);
-    let names = names.filter(|name| *name != FIELD && name.chars().all(is_name));
+    let names = names.filter(|name| !OTHERS.contains(name) && name.chars().all(is_name));
     names.map(pattern).collect()
 }
 

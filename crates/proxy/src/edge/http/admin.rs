@@ -6,6 +6,7 @@ use std::rc::Rc;
 use serde_json::{Value, json};
 use sidelane_policy::hedge::Server;
 
+use super::super::ended::sent_copy;
 use super::super::shared::Shared;
 use crate::http::{RequestNumber, write_error};
 use crate::request_table::{CopyState, Record, RequestEnd};
@@ -45,7 +46,7 @@ fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value 
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
                 "port": copy.port,
-                "at_server": record.sent_copy(server, record.ended.map(|(_, at_ns)| at_ns)).map(|asked| (shared.trace_lookup)(&asked)),
+                "at_server": sent_copy(record, server, record.ended.map(|(_, at_ns)| at_ns)).map(|asked| (shared.trace_lookup)(&asked)),
             })
         })
     });

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sidelane_host::procfs::{command_name, process_of};
 use sidelane_host::wall_clock::monotonic_epoch_ns;
-use sidelane_report::otlp::{Attributes, Destination, RequestTrace, Sent, Span, SpanId, Status, TraceId};
+use sidelane_report::otlp::{Attributes, Destination, RequestTrace, Sent, SpanId, Status, TraceId, TraceSpan};
 use sidelane_report::terminal::eprint_fitted;
 use sidelane_rollback::own_threads::PatientThread;
 use sidelane_timeline::timeline::Timeline;
@@ -28,7 +28,7 @@ use crate::request_table::Label;
 
 /// Interval at which requests are looked up whose timelines come later.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Maximum number of requests that wait for their timelines. Meanwhile, further requests wait in the queue.
+/// Maximum number of requests that wait for their timelines. Further requests wait in the queue.
 const PENDING_MAX: usize = 1024;
 /// Maximum time to wait for timelines when the proxy ends.
 const LAST_LOOKS: Duration = Duration::from_secs(3);
@@ -53,7 +53,7 @@ struct Exporter {
 }
 
 /// Handle to wait for the end of the exporting thread.
-pub(in crate::run) struct ExportEnd {
+pub(crate) struct ExportEnd {
     /// Channel that closes when the thread has ended.
     ended: Receiver<()>,
     counter: ExportCounter,
@@ -61,7 +61,7 @@ pub(in crate::run) struct ExportEnd {
 
 impl ExportEnd {
     /// Waits until all requests are exported after the sender is gone, for 8 s at most. Returns the final numbers.
-    pub(in crate::run) fn wait_for_exporter(self) -> ExportCounts {
+    pub(crate) fn wait_for_exporter(self) -> ExportCounts {
         if self.ended.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
             eprint_fitted("sidelane: the last slow requests are not exported: their destination did not take them");
         }
@@ -186,11 +186,11 @@ fn context<'a>(request: &SlowRequest, epoch_ns: u64, names: &'a Names) -> TraceC
     TraceContext { trace_id, root: SpanId::derive(trace_id, &numbers), epoch_ns, names }
 }
 
-fn root_span(request: &SlowRequest, context: &TraceContext<'_>, attributes: Attributes) -> Span {
+fn root_span(request: &SlowRequest, context: &TraceContext<'_>, attributes: Attributes) -> TraceSpan {
     let times_ns = (request.arrived_ns, request.ended_ns);
     let is_failure = request.status.is_some_and(|status| status >= 500)
         || matches!(request.outcome, RequestOutcome::Failed | RequestOutcome::Cut | RequestOutcome::TimedOut);
-    Span {
+    TraceSpan {
         parent_span_id: request.parent.map(|parent| parent.span_id),
         status: if is_failure { Status::ERROR } else { Status::default() },
         ..context.root_span(method_and_path(&request.label).0, times_ns, attributes)
@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn lengths_in_order(trace: &RequestTrace) -> Vec<u64> {
-        let mut spans: Vec<&Span> = trace.parts.iter().flat_map(|(_, spans)| spans).skip(1).collect();
+        let mut spans: Vec<&TraceSpan> = trace.parts.iter().flat_map(|(_, spans)| spans).skip(1).collect();
         spans.sort_by_key(|span| span.start_ns);
         assert!(spans.windows(2).all(|pair| pair[0].end_ns == pair[1].start_ns), "{spans:?}");
         spans.iter().map(|span| span.end_ns - span.start_ns).collect()
