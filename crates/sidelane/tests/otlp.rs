@@ -37,7 +37,8 @@ fn slow_requests_reach_a_collector_as_whole_traces() {
     let mut exported: Vec<u64> = traces.values().map(|spans| length_ns(root_of_whole_trace(spans))).collect();
     let mut shown: Vec<u64> =
         requests.iter().map(|request| (request["latency_us"].as_f64().unwrap() * 1e3).round() as u64).collect();
-    (exported.sort_unstable(), shown.sort_unstable());
+    exported.sort_unstable();
+    shown.sort_unstable();
     assert_eq!(exported, shown);
 }
 

@@ -89,21 +89,18 @@ pub struct SendError {
     pub sent: Sent,
     /// Number of traces that were not sent.
     pub missing: u64,
-    destination: Destination,
+    destination: String,
     reason: String,
+    what_to_do: &'static str,
 }
 
 impl error::Error for SendError {}
 
 impl fmt::Display for SendError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { sent, missing, destination, reason } = self;
+        let Self { sent, missing, destination, reason, what_to_do } = self;
         let all = sent.traces + missing;
-        write!(f, "cannot send {missing} of {all} traces to {destination}: {reason}; ")?;
-        f.write_str(match destination {
-            Destination::Collector(_) => "check that a collector takes OTLP over HTTP there, or name a file",
-            Destination::File(_) => "free some space, or name another file",
-        })
+        write!(f, "cannot send {missing} of {all} traces to {destination}: {reason}; {what_to_do}")
     }
 }
 
@@ -132,12 +129,20 @@ impl Destination {
                     sent.why_rejected = if rejected_spans > 0 { why } else { sent.why_rejected };
                 }
                 Err(reason) => {
-                    let missing = traces.len() as u64 - sent.traces;
-                    return Err(SendError { missing, sent, destination: self.clone(), reason });
+                    let (missing, destination) = (traces.len() as u64 - sent.traces, self.to_string());
+                    return Err(SendError { sent, missing, destination, reason, what_to_do: self.what_to_do() });
                 }
             }
         }
         Ok(sent)
+    }
+
+    /// Returns what to do if an export fails.
+    fn what_to_do(&self) -> &'static str {
+        match self {
+            Self::Collector(_) => "check that a collector takes OTLP over HTTP there, or name a file",
+            Self::File(_) => "free some space, or name another file",
+        }
     }
 
     /// Sends one message. Returns the number of spans that the collector rejected, and why.

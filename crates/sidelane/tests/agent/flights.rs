@@ -8,6 +8,7 @@ use sidelane_lab::bench::workload::RealServer;
 use sidelane_lab::programs::LabBinary;
 
 use crate::common::agent::SIDELANE;
+use crate::common::collector::{Collector, length_ns, root_of_whole_trace};
 use crate::common::process::{scheduling_class, threads_named};
 use crate::common::redis::{PLACE, RATE_PER_S, traceable_redis};
 use crate::common::{Footprint, Turn, can_observe_requests, lock_lanes, wait_until};
@@ -23,18 +24,20 @@ struct Scene {
     server: RealServer,
     lab: LabBinary,
     dir: tempfile::TempDir,
+    collector: Collector,
     _turn: Turn,
 }
 
 impl Scene {
     fn start() -> Option<Self> {
         let (turn, lab, server) = traceable_redis()?;
-        Some(Self { server, lab, dir: tempfile::tempdir().unwrap(), _turn: turn })
+        Some(Self { server, lab, dir: tempfile::tempdir().unwrap(), collector: Collector::start(), _turn: turn })
     }
 
     fn file(&self) -> File {
         let service = format!("port = {}\nslo = \"p50=1ns\"", self.server.address().port());
-        let trace = format!("[trace]\ndir = \"{}\"\nkeep = \"5s\"", self.dir.path().display());
+        let (dir, url) = (self.dir.path().display(), &self.collector.url);
+        let trace = format!("[trace]\ndir = \"{dir}\"\nkeep = \"5s\"\notlp = \"{url}\"");
         File::with_holmes_policy().with_service(&service).with_batch("/nobody").with_lines(&trace)
     }
 
@@ -80,6 +83,10 @@ fn broken_objective_is_recorded_and_reported() {
     let written = format!("the service: written to {} and {}", pages[0].display(), logs[0].display());
     assert!(said.contains(&written), "no `{written}` in {said:#?}");
     assert!(said.iter().any(|line| line.contains("requests were beyond p50=1ns")), "{said:#?}");
+    assert!(said.iter().any(|line| line.starts_with("the service: exported ")), "{said:#?}");
+    let traces = scene.collector.take_traces();
+    assert!(!traces.is_empty());
+    traces.values().for_each(|spans| assert!(length_ns(root_of_whole_trace(spans)) > 0));
     before.wait_until_restored();
 }
 
