@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
  * Hazards: reasons why a server is slow for a while. A watcher reports them to the proxy in front of the server
- * (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy). crates/proxy/src/run/watch
- * writes this format, crates/proxy reads it, crates/formats/src/hazard.rs mirrors it and asserts every offset. Any
- * language can write it.
+ * (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy). crates/proxy writes this
+ * format for the watchers of crates/hazards, and reads it; crates/formats/src/hazard.rs mirrors it and asserts every
+ * offset. Any language can write it.
  *
  * A page of shared memory holds
  *

@@ -43,6 +43,11 @@ impl Figures {
         self.server.count
     }
 
+    /// Returns the number of requests that kept the objective, and of those that did not.
+    pub fn judged_counts(&self) -> (u64, u64) {
+        (self.in_time, self.judged - self.in_time)
+    }
+
     /// Returns the share of requests that kept the objective, 0 to 1; `None` if none was judged.
     pub fn attainment(&self) -> Option<f64> {
         (self.judged > 0).then(|| self.in_time as f64 / self.judged as f64)

@@ -107,7 +107,7 @@ pub enum Section {
     Trace,
     Calibration,
     Agent,
-    Proxy,
+    Hazards,
     Hurry,
     Logs,
     OwnThreads,

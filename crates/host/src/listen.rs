@@ -11,7 +11,13 @@ const BACKLOG: i32 = 4096;
 /// Opens a listening socket that does not block. `[::]` is every address, IPv4 included. Without IPv6 it is every
 /// address of IPv4.
 pub fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    bind_with_ipv4_fallback(address, bind)
+    bind_with_ipv4_fallback(address, |address| bind(address, false))
+}
+
+/// Opens a listening socket as [`listen`] does, beside other such sockets of this user at the same address
+/// (SO_REUSEPORT).
+pub fn listen_beside(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    bind_with_ipv4_fallback(address, |address| bind(address, true))
 }
 
 fn bind_with_ipv4_fallback<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
@@ -23,11 +29,12 @@ fn bind_with_ipv4_fallback<T>(address: SocketAddr, bind: impl Fn(SocketAddr) -> 
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn bind(address: SocketAddr, is_beside_others: bool) -> io::Result<std::net::TcpListener> {
     let family = if address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
+    sockopt::set_socket_reuseport(&socket, is_beside_others)?;
     if address.ip() == Ipv6Addr::UNSPECIFIED {
         // `[::]` includes IPv4, whatever net.ipv6.bindv6only says.
         sockopt::set_ipv6_v6only(&socket, false)?;

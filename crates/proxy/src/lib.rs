@@ -4,7 +4,7 @@
 //! - [`http`], [`resp`]: the protocols. No I/O.
 //! - [`access`]: the access log, from the serving thread to the writing thread.
 //! - [`export`]: slow requests, from the serving thread to the thread that exports them.
-//! - [`hazard_board`]: the shared memory in which watchers publish hazards.
+//! - [`hazard_board`]: the shared memory in which watchers (`crates/hazards`) publish hazards.
 //! - [`edge`]: all sockets and timers; it calls the request table.
 //!
 //! `sidelane_policy::hedge` decides when a hazard leads to an action.
@@ -46,7 +46,6 @@
 //! - A client that exceeds a limit gets an error, and other clients are still served
 //!   (`crates/sidelane/tests/proxy/limits.rs`: `unfinished_head_gets_408_and_delays_no_other_client`,
 //!   `a_flood_of_clients_is_turned_away_with_503_and_ends`).
-//! - Watchers change nothing in the processes of servers: *not guarded*.
 
 #![warn(missing_docs)]
 
@@ -56,7 +55,6 @@ pub mod edge;
 pub mod export;
 pub mod hazard_board;
 pub mod http;
-pub mod note;
 pub mod request_table;
 pub mod resp;
 pub mod run;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,7 @@ use sidelane_host::topology::online_cpus;
 
 use super::groups::{self, Fate};
 use super::newcomers::Newcomers;
+use super::{agent_check, command_socket};
 
 /// A change to the machine, with what is needed to undo it. A second undo has no further effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +87,20 @@ pub enum Undo {
         /// Process that was started.
         process: Thread,
     },
+    /// A command changed another program, which takes commands at a Unix socket. The undo is another command.
+    Command {
+        /// Path of the socket.
+        socket: PathBuf,
+        /// Command that undoes the change, without the end of its line.
+        line: String,
+    },
+    /// Servers may have got less than their full weight by answers to agent checks of HAProxy.
+    AgentCheck {
+        /// Address of the agent.
+        address: SocketAddr,
+        /// Number of servers for which it answered.
+        servers: usize,
+    },
     /// A claim file was created. A living agent removes its own file, last of all.
     Claim {
         /// Path of the claim file.
@@ -127,6 +143,12 @@ impl Undo {
                 newcomers.restore_all(known_threads);
                 Ok(())
             }
+            // A program that has ended has lost the change with its memory.
+            Undo::Command { socket, line } => match command_socket::exchange(socket, line) {
+                Err(error) if command_socket::is_without_listener(&error) => Ok(()),
+                answered => answered.map(drop),
+            },
+            Undo::AgentCheck { address, servers } => agent_check::restore_weights(*address, *servers),
             Undo::Family { .. } | Undo::MayFreeze { .. } | Undo::Known { .. } => Ok(()),
             Undo::Claim { file, inode } => ignore_missing_path(file, || {
                 let found = fs::metadata(file)?.ino();

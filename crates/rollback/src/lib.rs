@@ -41,8 +41,10 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod agent_check;
 pub mod change;
 pub mod claim;
+pub mod command_socket;
 pub mod cpu_mask;
 pub mod groups;
 pub mod guardian;

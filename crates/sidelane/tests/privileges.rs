@@ -95,12 +95,16 @@ fn watching_verbs_work_with_their_capabilities_alone() {
 }
 
 #[test]
-fn list_and_proxy_work_with_their_capabilities_alone() {
+fn list_proxy_and_hazards_work_with_their_capabilities_alone() {
     let Some(_turn) = lock_lanes() else { return };
     let (_server, port) = start_server();
     check_capabilities(&["list", &format!("port:{port}")], &[SYS_PTRACE]);
     let active = format!("127.0.0.1:{port}");
     let arguments = ["proxy", "--listen", "127.0.0.1:0", "--active", &active, "--for", "100ms"];
+    check_capabilities(&arguments, &[("CAP_SYS_PTRACE", "are not watched")]);
+    let dir = tempfile::tempdir().unwrap();
+    let (server, socket) = (format!("s1={active}"), dir.path().join("hazards.sock"));
+    let arguments = ["hazards", "--server", &server, "--socket", socket.to_str().unwrap(), "--for", "100ms"];
     check_capabilities(&arguments, &[("CAP_SYS_PTRACE", "are not watched")]);
 }
 
@@ -195,7 +199,8 @@ fn kept_by(arguments: &[&str]) -> (Capabilities, StartedPrograms) {
 fn each_verb_keeps_what_the_page_says() {
     let service = ["--service", "pid:1"];
     let proxy = ["proxy", "--listen", "127.0.0.1:0", "--active", "127.0.0.1:1"];
-    let verbs: [(&str, Vec<&str>); 11] = [
+    let hazards = ["hazards", "--server", "s1=127.0.0.1:1", "--socket", "/run/hazards.sock"];
+    let verbs: [(&str, Vec<&str>); 12] = [
         ("run", [&["run"], &service[..], &["--", "true"]].concat()),
         ("agent", vec!["agent", "--config", "agent.toml"]),
         ("hurry", [&["hurry"], &service[..]].concat()),
@@ -204,6 +209,7 @@ fn each_verb_keeps_what_the_page_says() {
         ("trace", [&["trace"], &service[..]].concat()),
         ("observe", [&["observe"], &service[..]].concat()),
         ("proxy", proxy.to_vec()),
+        ("hazards", hazards.to_vec()),
         ("proxy --trace", [&proxy[..], &["--trace"]].concat()),
         ("top", vec!["top"]),
         ("the guardian", vec!["__guardian", "1"]),

@@ -4,6 +4,7 @@
 //! processes that the file names. All problems of a file are reported at once, each with its line and what to do.
 
 mod glob;
+mod hazards;
 mod kubernetes;
 mod lanes;
 mod machine;
@@ -27,6 +28,7 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 pub use glob::{Glob, GlobError, PathMatch};
 pub use kubernetes::PodClass;
 pub use machine::{ActiveSource, CounterSupport, LATENCY_THRESHOLD, MachineConfig, Unfit};
+use sidelane_hazards::run::options::HazardOptions;
 use sidelane_lanes::gate::GateChoice;
 use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_proxy::run::options::ProxyOptions;
@@ -55,6 +57,8 @@ pub struct Config {
     pub lanes: Option<LaneGate>,
     /// Tables `[[proxy]]`, in the order of the file.
     pub proxies: Vec<ProxyOptions>,
+    /// Tables `[[hazards]]`, in the order of the file.
+    pub hazards: Vec<HazardOptions>,
     /// Table `[trace]`: services that have a flight recorder.
     pub trace: Option<TraceRule>,
     /// Table `[hurry]`: services whose long requests move to big cores.

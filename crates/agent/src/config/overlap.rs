@@ -14,6 +14,7 @@ pub(super) struct Lines {
     pub(super) batch: Vec<Option<usize>>,
     pub(super) kubernetes: Option<usize>,
     pub(super) proxies: Vec<Option<usize>>,
+    pub(super) hazards: Vec<Option<usize>>,
     pub(super) metrics: Option<usize>,
     pub(super) trace: Option<usize>,
     pub(super) hurry: Option<usize>,
@@ -100,7 +101,9 @@ fn listen_address_claims(config: &Config, lines: &Lines) -> impl Iterator<Item =
     };
     let proxies = config.proxies.iter().zip(&lines.proxies);
     let proxies = proxies.map(move |(proxy, line)| claim("proxy.listen", proxy.listen, *line));
-    proxies.chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
+    let checks = config.hazards.iter().zip(&lines.hazards);
+    let checks = checks.filter_map(move |(table, line)| Some(claim("hazards.agent_check", table.agent_check?, *line)));
+    proxies.chain(checks).chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
 }
 
 /// Returns whether the agent can listen at only one of the two addresses. Port 0 conflicts with no address, because the

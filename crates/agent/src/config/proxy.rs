@@ -10,16 +10,17 @@ use sidelane_proxy::config::Limits;
 
 use super::modules::read_otlp;
 use super::policy::{ReadTime, quote_time, quoted};
+use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
 };
 use sidelane_toml::Reader;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
 const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
-const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
+pub(super) const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
 const ACCESS_LOG: &str = "write the path of the access log, as in \"/var/log/sidelane-access.log\"";

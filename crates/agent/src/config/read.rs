@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf, absolute};
 use sidelane_toml::{Document, Problem, Problems, Reader};
 
 use super::overlap::{Lines, contradictions};
-use super::{Config, Kind, LaneGate, Match, MetricSource, lanes, modules, policy, proxy, roles};
+use super::{Config, Kind, LaneGate, Match, MetricSource, hazards, lanes, modules, policy, proxy, roles};
 
 impl Config {
     /// Reads the agent's file. Paths in the file are relative to the file's directory.
@@ -37,6 +37,9 @@ impl Config {
         }
         for log in config.proxies.iter_mut().filter_map(|proxy| proxy.access_log.as_mut()) {
             *log = in_full(log);
+        }
+        for socket in config.hazards.iter_mut().flat_map(|table| [&mut table.haproxy, &mut table.socket]).flatten() {
+            *socket = in_full(socket);
         }
         if let Kind::Observe(observe) = &mut config.policy.kind {
             observe.dir = in_full(&observe.dir);
@@ -81,10 +84,11 @@ impl Config {
             1 => ", 1 proxy".to_owned(),
             count => format!(", {count} proxies"),
         };
+        let hazards = if self.hazards.is_empty() { "" } else { ", hazards told" };
         let trace = if self.trace.is_some() { ", flight recorders" } else { "" };
         let hurry = if self.hurry.is_some() { ", long requests move to big cores" } else { "" };
         let policy = self.policy.kind.name();
-        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{trace}{hurry}; nothing is wrong")
+        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{hazards}{trace}{hurry}; nothing is wrong")
     }
 }
 
@@ -105,6 +109,9 @@ fn read_config(top: Reader) -> Config {
     let batch = trees.collect();
     let proxies = top.tables("proxy").into_iter();
     let proxies = proxies.filter_map(|reader| read_with_line(reader, &mut lines.proxies, proxy::read_proxy)).collect();
+    let tables = top.tables("hazards").into_iter();
+    let hazards =
+        tables.filter_map(|reader| read_with_line(reader, &mut lines.hazards, hazards::read_hazards)).collect();
     let config = Config {
         services,
         batch,
@@ -114,6 +121,7 @@ fn read_config(top: Reader) -> Config {
         metric: policy::read_metric(top.table("metric")),
         lanes: lanes::read_lane_gate(top.table("lanes")),
         proxies,
+        hazards,
         trace: modules::read_trace(traced),
         hurry: modules::read_hurry(hurried),
         metrics: read_listen_address(metrics),

@@ -3,6 +3,7 @@
 use prometheus_client::registry::Unit;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Nanos;
+use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::cpus::CpuMask;
 
@@ -11,6 +12,7 @@ use crate::self_usage::resident_bytes;
 use crate::tracked::{AgentService, ContainerAssignment};
 use sidelane_lanes::holder::KeeperCounts;
 use sidelane_lanes::kept_lanes::KeptLanes;
+use sidelane_lanes::slowdown::MaxSlowdown;
 use sidelane_metrics::{Exposition, Family, Kind, latency_histogram};
 
 type Labels = Vec<(&'static str, String)>;
@@ -37,6 +39,7 @@ impl Agent {
         all.extend(self.lane_metrics());
         all.extend(self.batch_metrics());
         all.extend(self.proxies.metric_families());
+        all.extend(self.hazards.metric_families());
         all.extend(self.flights.metric_families());
         all.extend(self.hurries.metric_families());
         all.extend(self.agent_metrics());
@@ -71,6 +74,15 @@ impl Agent {
         let latencies =
             Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
         let attainment = ("service_slo_attainment", ratio(), Kind::Gauge, "Share of requests that met the objective");
+        let target = ("service_slo_target", ratio(), Kind::Gauge, "Share of requests that have to meet the objective");
+        let limit = ("service_slo_limit", SECONDS, Kind::Gauge, "Longest time that the objective allows a request");
+        let judged = ("service_slo_requests", None, Kind::Counter, "Requests, by whether they met the objective");
+        let bound = (
+            "service_slowdown_bound",
+            ratio(),
+            Kind::Gauge,
+            "Largest latency of requests beside batch that is allowed, over latency without batch",
+        );
         let interference = ("service_interference", None, Kind::Gauge, "Highest interference on a CPU of the service");
         let used = (
             "service_used_cpus",
@@ -90,6 +102,16 @@ impl Agent {
         let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is above its bound, else 0");
         let share = |ppm: u32| f64::from(ppm) / 1e6;
         let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
+        let objective = |value: fn(&Objective) -> f64| {
+            self.values_by_service(move |served| served.figures.objective.as_ref().map(value))
+        };
+        let judged_by_result = self.values_by_service(|served| served).flat_map(|(labels, served)| {
+            let figures = served.figures.objective.map(|_| &served.figures.all);
+            let counts = figures.map(|all| all.judged_counts()).map(|(yes, no)| [("yes", yes), ("no", no)]);
+            let value =
+                move |(met, count): (&str, u64)| ([labels.clone(), label("met", met)].concat(), Some(count as f64));
+            counts.into_iter().flatten().map(value)
+        });
         let disturbed = |served: &AgentService| {
             let cpus = span.cpus_used_by(served.tracked.tracking.identity());
             cpus.iter().filter_map(|cpu| self.interference.read(cpu as u32)).reduce(f64::max)
@@ -100,9 +122,13 @@ impl Agent {
         vec![
             latencies,
             Family::from_numbers(attainment, self.values_by_service(attained)),
+            Family::from_numbers(target, objective(|objective| objective.percentile / 100.0)),
+            Family::from_numbers(limit, objective(|objective| seconds(objective.limit_ns))),
+            Family::from_numbers(judged, judged_by_result),
             Family::from_numbers(interference, self.values_by_service(disturbed)),
             Family::from_numbers(used, self.values_by_service(uses)),
             Family::from_numbers(slowdown, self.slowdowns().into_iter()),
+            Family::from_numbers(bound, self.values_by_service(|served| self.slowdown_bound_of(served))),
             Family::from_numbers(
                 overlap,
                 self.values_by_service_with_lanes(|_, kept| kept.overlap.recent().share_ppm().map(share)),
@@ -114,6 +140,15 @@ impl Agent {
                 }),
             ),
         ]
+    }
+
+    /// Returns the largest slowdown that is allowed, as a ratio, for a service whose slowdown is measured.
+    fn slowdown_bound_of(&self, served: &AgentService) -> Option<f64> {
+        self.slowdown_of(served)?;
+        match self.config.lanes.as_ref()?.max_slowdown {
+            MaxSlowdown::Bound(bound) => Some(1.0 + bound),
+            MaxSlowdown::Any => None,
+        }
     }
 
     /// Returns the slowdown of requests by batch, by service and quantile.

@@ -54,7 +54,7 @@ use super::helper::Helper;
 use super::interference::InterferenceSource;
 use super::lanes::{EvictionRequests, Evictions, LaneGates};
 use super::log::{CpuAudit, LastDecisions, LoggedObservation};
-use super::modules::{Flights, Hurries, Proxies};
+use super::modules::{Flights, HazardTables, Hurries, Proxies};
 use super::observation::{Sampler, fill_observation};
 use super::observers::Observers;
 use super::owners::Owners;
@@ -146,6 +146,7 @@ pub struct Agent {
     /// Observers of what could be lent; `None` unless the agent only observes.
     observers: Option<Observers>,
     proxies: Proxies,
+    hazards: HazardTables,
     flights: Flights,
     hurries: Hurries,
     promises: Promises,

@@ -1,24 +1,32 @@
-//! Modules beside the agent's own work: starts, reads and ends proxies, flight recorders and mappers of threads.
+//! Modules beside the agent's own work: starts, reads and ends proxies, watchers of hazards, flight recorders and mappers of threads.
 
 use anyhow::Result;
 use sidelane_host::posix_signals::PosixSignals;
 
 use super::Agent;
 use crate::modules::{ModuleEvent, flight_options_for, hurry_target_for};
-use sidelane_proxy::note::ProxyNote;
+use sidelane_hazards::note::HazardNote;
 use sidelane_report::terminal::eprint_fitted;
 
 impl Agent {
     /// Runs exactly the proxies that the file names.
     pub(super) fn update_proxies(&mut self) -> Result<()> {
         let told = self.proxies.update_running(&self.config.proxies)?;
-        let is_left = |note: &ProxyNote| {
-            let (ProxyNote::HazardsUnwatched { server, .. } | ProxyNote::HazardUnseen { server, .. }) = note;
-            !self.proxies.uses_server(server)
+        let is_left = |note: &HazardNote| {
+            let (HazardNote::HazardsUnwatched { server, .. } | HazardNote::HazardUnseen { server, .. }) = note;
+            !self.proxies.uses_server(server) && !self.hazards.uses_server(server)
         };
         self.stats.notes.retain(|note, _| !note.matches(is_left));
         told.notes.into_iter().for_each(|note| self.note(note));
         told.changes.iter().for_each(|change| self.print_and_log("proxy", change));
+        Ok(())
+    }
+
+    /// Tells of hazards exactly as the file says.
+    pub(super) fn update_hazards(&mut self) -> Result<()> {
+        let (notes, changes) = self.hazards.update_running(&self.config.hazards)?;
+        notes.into_iter().for_each(|note| self.note(note));
+        changes.iter().for_each(|change| self.print_and_log("hazards", change));
         Ok(())
     }
 
@@ -39,7 +47,9 @@ impl Agent {
     /// Reads the events of modules, and notes them.
     pub(super) fn report_module_events(&mut self) {
         let ended = self.proxies.take_events();
-        ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
+        ended.into_iter().for_each(|ended| self.report_event("proxy", ended));
+        let messages = self.hazards.take_messages();
+        messages.iter().for_each(|message| self.print_and_log("hazards", message));
         let flights = self.flights.take_events().into_iter().map(|news| ("trace", news));
         let hurries = self.hurries.take_events().into_iter().map(|news| ("hurry", news));
         let unwritten = self.observers.iter_mut().flat_map(|observers| observers.recordings.take_notes());
@@ -54,8 +64,10 @@ impl Agent {
 
     /// Ends all modules, and waits until all files are written and threads have their CPUs back.
     pub(super) fn end_modules(&mut self, signals: &PosixSignals) -> Result<()> {
+        let hazards = self.hazards.end();
+        hazards.into_iter().for_each(|ended| self.report_event("hazards", ended));
         let ended = self.proxies.end(signals);
-        ended.into_iter().for_each(|ended| self.report_proxy_event(ended));
+        ended.into_iter().for_each(|ended| self.report_event("proxy", ended));
         let recorded = self.observers.as_mut().map_or(Ok(()), |observers| observers.recordings.end());
         let ended = [self.hurries.end(), self.flights.end(), recorded];
         let ended = ended.into_iter().collect();
@@ -63,9 +75,9 @@ impl Agent {
         ended
     }
 
-    fn report_proxy_event(&mut self, event: Result<String>) {
+    fn report_event(&mut self, action: &str, event: Result<String>) {
         match event {
-            Ok(what) => self.print_and_log("proxy", &what),
+            Ok(what) => self.print_and_log(action, &what),
             Err(error) => self.note_error(error),
         }
     }

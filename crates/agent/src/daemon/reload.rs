@@ -63,6 +63,13 @@ impl Agent {
                  SIGHUP again",
             ));
         }
+        if self.actuator.is_some()
+            && let Err(error) = self.update_hazards()
+        {
+            self.note_error(
+                error.context("cannot apply the [[hazards]] tables; correct the tables, and send SIGHUP again"),
+            );
+        }
         if let Err(error) = self.rediscover_machine() {
             self.note_error(error);
         }

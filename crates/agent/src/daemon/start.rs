@@ -27,7 +27,7 @@ use crate::helper::Helper;
 use crate::interference::InterferenceSource;
 use crate::lanes::LaneGates;
 use crate::log::CpuAudit;
-use crate::modules::{Flights, Hurries, Proxies};
+use crate::modules::{Flights, HazardTables, Hurries, Proxies};
 use crate::note::AgentNote;
 use crate::observation::Sampler;
 use crate::observers::Observers;
@@ -99,7 +99,8 @@ impl Agent {
             lent,
             slowdown: gates.as_ref().and_then(LaneGates::new_slowdown_keeper),
             gates,
-            proxies: Proxies::new(own_cpus),
+            proxies: Proxies::new(own_cpus.clone()),
+            hazards: HazardTables::new(own_cpus),
             flights: Flights::default(),
             hurries: Hurries::default(),
             waiting: Vec::new(),
@@ -119,6 +120,7 @@ impl Agent {
         };
         agent.note_known_degradations(not_urgent);
         agent.actuator.is_some().then(|| agent.update_proxies()).transpose()?;
+        agent.actuator.is_some().then(|| agent.update_hazards()).transpose()?;
         Ok(agent)
     }
 

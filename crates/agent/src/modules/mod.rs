@@ -1,13 +1,15 @@
-//! Modules that the agent runs on their own threads: proxies, flight recorders, and mappers of threads to big and
+//! Modules that the agent runs on their own threads: proxies, watchers of hazards, flight recorders, and mappers of threads to big and
 //! little cores. While it works, the agent never waits for them: it reads what they wrote, and continues. Their threads
 //! are in the ordinary class. Only a mapper's thread has a real-time priority, below the agent's.
 
 mod flights;
+mod hazards;
 mod hurries;
 mod proxies;
 mod recordings;
 
 pub use flights::{Flights, flight_options_for};
+pub use hazards::HazardTables;
 pub use hurries::{Hurries, hurry_target_for};
 pub use proxies::Proxies;
 pub use recordings::Recordings;

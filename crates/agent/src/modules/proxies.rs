@@ -10,8 +10,8 @@ use sidelane_host::priority::run_with_this_thread_on;
 use sidelane_proxy::edge::State;
 
 use crate::status::ProxyStatus;
+use sidelane_hazards::note::HazardNote;
 use sidelane_metrics::Family;
-use sidelane_proxy::note::ProxyNote;
 use sidelane_proxy::run::options::ProxyOptions;
 use sidelane_proxy::run::{
     ProxyMetrics, ReadyProxy, RunningProxy, describe_out_of_service, describe_unfinished_work, drain, metric_families,
@@ -32,7 +32,7 @@ pub struct Proxies {
 #[derive(Debug, Default)]
 pub struct ProxyReport {
     /// Notes on what is degraded.
-    pub notes: Vec<ProxyNote>,
+    pub notes: Vec<HazardNote>,
     /// Texts on proxies that came and went.
     pub changes: Vec<String>,
 }

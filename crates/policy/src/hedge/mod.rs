@@ -7,11 +7,13 @@
 
 mod budget;
 mod condition;
+mod drain;
 mod hazard;
 mod outlier;
 mod roles;
 
 pub use budget::{HedgeBudget, HedgeBudgetConfig};
+pub use drain::{DrainAction, DrainActions, DrainConfig, DrainEvent, Drains, FULL, SERVERS_MAX};
 pub use hazard::{Hazard, Hazards};
 pub use outlier::{Attempt, Ejection, Fault, IN_A_ROW, SHARE_MIN, TRIAL};
 pub use roles::{HedgeAction, HedgeActions, HedgeEvent, HedgeReason, Mode, Roles, RolesConfig};

@@ -1,7 +1,7 @@
 //! `sidelane proxy`: the command that runs a proxy in front of two servers, and watches the servers for hazards.
 //!
-//! The rest of the crate is the proxy itself. This module contains the options and messages for the user, the search
-//! for hazards on this machine (`watch/`), and the threads of a proxy (`running.rs`). The agent uses this module too.
+//! The rest of the crate is the proxy itself. This module contains the options and messages for the user, and the
+//! threads of a proxy (`running.rs`). The agent uses this module too.
 
 mod access_log;
 mod ejections;
@@ -10,7 +10,6 @@ pub mod options;
 mod running;
 mod summary;
 mod traced;
-mod watch;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use sidelane_hazards::WatchedHazards;
 use sidelane_host::units::parse_time;
-use sidelane_policy::hedge::{Hazard, Hazards, HedgeBudgetConfig, Mode, RolesConfig};
+use sidelane_policy::hedge::{HedgeBudgetConfig, Mode, RolesConfig};
 use sidelane_report::otlp::Destination;
 use sidelane_trace::slow_threshold::SlowThreshold;
 use thiserror::Error;
@@ -29,12 +30,6 @@ pub enum OptionError {
     /// The text is not an address of a server.
     #[error("`{0}` is not an address of a server; write ADDRESS:PORT, as in 127.0.0.1:9001")]
     Server(String),
-    /// The text is not a list of hazards.
-    #[error(
-        "`{0}` is not a hazard; write jvm-gc, safepoint, stopped, throttled or restart, with commas between, or all, \
-         or none"
-    )]
-    Hazard(String),
     /// Two options have the same address.
     #[error("cannot use {} for both --{} and --{}; give each its own address", .0.address, .0.first, .0.second)]
     Twice(DuplicateAddress),
@@ -71,48 +66,6 @@ pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
     text.parse().map_err(|_| OptionError::Server(text.to_owned()))
 }
 
-/// Selection of the hazards to watch for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WatchedHazards {
-    /// All hazards that can be seen. A note names hazards that the server may have and that cannot be seen.
-    All,
-    /// Hazards that the user named. If one of them cannot be seen, the proxy does not start.
-    These(Hazards),
-}
-
-impl WatchedHazards {
-    /// Returns whether no hazard is watched for.
-    pub fn is_none(&self) -> bool {
-        *self == Self::These(Hazards::NONE)
-    }
-
-    /// Returns whether this hazard is watched for, if it can be seen.
-    pub fn contains(&self, hazard: Hazard) -> bool {
-        match self {
-            Self::All => true,
-            Self::These(hazards) => hazards.contains(hazard),
-        }
-    }
-}
-
-impl FromStr for WatchedHazards {
-    type Err = OptionError;
-
-    fn from_str(text: &str) -> Result<Self, OptionError> {
-        let is_watchable = |hazard: &Hazard| !matches!(hazard, Hazard::Unreachable | Hazard::Failing);
-        let watchable = || Hazard::ALL.into_iter().filter(is_watchable);
-        let named = |name: &str| {
-            let found = watchable().find(|hazard| hazard.name() == name.trim());
-            found.ok_or_else(|| OptionError::Hazard(name.to_owned()))
-        };
-        match text {
-            "all" => Ok(Self::All),
-            "none" => Ok(Self::These(Hazards::NONE)),
-            _ => Ok(Self::These(text.split(',').map(named).collect::<Result<_, _>>()?)),
-        }
-    }
-}
-
 /// Condition for sending a request to both servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedge(pub Mode);
@@ -130,19 +83,6 @@ impl FromStr for Hedge {
                 Ok(Self(Mode::Timer { after_ns: after.as_nanos() as u64 }))
             }
             _ => Err(wrong()),
-        }
-    }
-}
-
-impl fmt::Display for WatchedHazards {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::All => f.write_str("all"),
-            Self::These(_) if self.is_none() => f.write_str("none"),
-            Self::These(hazards) => {
-                let names = Hazard::ALL.into_iter().filter(|hazard| hazards.contains(*hazard)).map(Hazard::name);
-                f.write_str(&names.collect::<Vec<_>>().join(","))
-            }
         }
     }
 }
@@ -302,22 +242,6 @@ mod tests {
         for wrong in ["", "8080", "localhost", ":", ":70000", "1.2.3.4"] {
             assert!(parse_listen(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
             assert!(parse_server(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn hazards_are_named_or_all_or_none() {
-        let these: Hazards = [Hazard::JvmGc, Hazard::Restart].into_iter().collect();
-        assert_eq!("restart,jvm-gc".parse(), Ok(WatchedHazards::These(these)));
-        for text in ["all", "none", "jvm-gc,restart"] {
-            assert_eq!(text.parse::<WatchedHazards>().unwrap().to_string(), text);
-        }
-        assert_eq!(
-            ("all".parse(), "none".parse::<WatchedHazards>().unwrap().is_none()),
-            (Ok(WatchedHazards::All), true)
-        );
-        for wrong in ["", "gc", "jvm-gc,", "unreachable", "failing"] {
-            assert!(wrong.parse::<WatchedHazards>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
         }
     }
 

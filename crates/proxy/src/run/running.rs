@@ -11,6 +11,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use sidelane_hazards::note::HazardNote;
+use sidelane_hazards::watch::Watch;
 use sidelane_host::eventfd::EventFd;
 use sidelane_policy::hedge::Server;
 use sidelane_report::otlp::Destination;
@@ -22,13 +24,11 @@ use super::access_log::{LogEnd, LogHandle, OpenLog};
 use super::ejections::ejection_messages;
 use super::options::ProxyOptions;
 use super::traced::{ExportEnd, Traces};
-use super::watch::Watch;
 use crate::access::Sender;
 use crate::config::{Config, TraceLookup};
 use crate::edge::{Proxy, State, StateView};
 use crate::export::ExportSender;
 use crate::hazard_board::HazardBoard;
-use crate::note::ProxyNote;
 
 /// Minimum interval between two requests to a proxy to publish its state.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -39,8 +39,8 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 pub struct ReadyProxy {
     options: ProxyOptions,
     listener: TcpListener,
-    watches: Vec<Watch>,
-    notes: Vec<ProxyNote>,
+    watches: Vec<(Server, Watch)>,
+    notes: Vec<HazardNote>,
     log: Option<OpenLog>,
 }
 
@@ -73,15 +73,15 @@ impl ReadyProxy {
     fn create_watchers(&mut self) -> Result<()> {
         let servers = [(Server::First, Some(self.options.active)), (Server::Second, self.options.backup)];
         for (server, address) in servers.into_iter().filter_map(|(server, address)| Some((server, address?))) {
-            let (watch, notes) = Watch::new(server, address, &self.options.hazards, self.options.poll)?;
-            self.watches.extend(watch);
+            let (watch, notes) = Watch::new(address, &self.options.hazards, self.options.poll)?;
+            self.watches.extend(watch.map(|watch| (server, watch)));
             self.notes.extend(notes);
         }
         Ok(())
     }
 
     /// Returns notes about degraded functions.
-    pub fn notes(&self) -> &[ProxyNote] {
+    pub fn notes(&self) -> &[HazardNote] {
         &self.notes
     }
 
@@ -129,8 +129,10 @@ impl ReadyProxy {
             log,
             _traces: traces,
         };
-        for watch in self.watches {
-            watch.start(Arc::clone(&board), Arc::clone(&running.shared.watches_end))?;
+        for (server, watch) in self.watches {
+            let board = Arc::clone(&board);
+            let publish = move |hazards, now| board.publish(server, hazards, now);
+            watch.start(publish, Arc::clone(&running.shared.watches_end))?;
         }
         Ok(running)
     }

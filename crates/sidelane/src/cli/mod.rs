@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod doctor;
 mod estimate;
+mod hazards;
 mod hurry;
 mod look;
 mod proxy;
@@ -25,6 +26,7 @@ pub use compare::CompareArgs;
 pub use completions::{CompletionsArgs, Shell};
 pub use doctor::{CalibrateArgs, DoctorArgs};
 pub use estimate::EstimateArgs;
+pub use hazards::HazardsArgs;
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
@@ -75,6 +77,9 @@ pub enum Verb {
     Sim(SimArgs),
     /// Proxy requests to a server, and to its backup while the server is in a GC pause, throttled, stopped or restarting
     Proxy(Box<ProxyArgs>),
+    /// Drain servers in HAProxy, or tell other programs, while a server is in a GC pause, throttled, stopped or
+    /// restarting
+    Hazards(HazardsArgs),
     /// Move a service's long-running requests to big cores, on a machine with big and little ones
     Hurry(HurryArgs),
     /// Share the machine between services and batch containers, as a file says

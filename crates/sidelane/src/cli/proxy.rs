@@ -10,9 +10,10 @@ use sidelane_host::units::parse_time;
 use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, RunDirectory, parse_percent};
+use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, WatchedHazards, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
 };
 use sidelane_report::otlp::Destination;
 use sidelane_trace::slow_threshold::SlowThreshold;

@@ -17,12 +17,13 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::cli::{Internal, ProxyArgs, SimArgs, Verb};
+use crate::cli::{HazardsArgs, Internal, ProxyArgs, SimArgs, Verb};
 use out::RunOutput;
 use show::{FirstError, check_files_writable, check_json_writable, style, write_and_open_page, write_json};
 use sidelane_agent::status;
 use sidelane_agent::status::StatusOptions;
 use sidelane_doctor::reaction::instrumented;
+use sidelane_hazards::run as hazards;
 use sidelane_lanes::batch;
 use sidelane_lanes::batch::BatchClass;
 use sidelane_proxy::run as proxy;
@@ -57,6 +58,7 @@ fn run_verb(verb: Verb, output: &RunOutput) -> Result<u8> {
         Verb::Requests(args) => look::watch_requests(args, output),
         Verb::List(args) => look::run_list(args),
         Verb::Proxy(args) => run_proxy(*args, output),
+        Verb::Hazards(args) => run_hazards(args),
         Verb::Observe(args) => look::observe(args, output),
         Verb::Trace(args) => trace::trace(args, output),
         Verb::Report(args) => look::run_report(args, output),
@@ -91,7 +93,7 @@ fn treatment_of_service_cpus(verb: &Verb) -> Option<ServiceRelation> {
         Verb::Trace(_) | Verb::Requests(_) | Verb::Observe(_) | Verb::List(_) | Verb::Estimate(_) => {
             Some(ServiceRelation::Observes)
         }
-        Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Agent(_) => {
+        Verb::Run(_) | Verb::Compare(_) | Verb::Hurry(_) | Verb::Proxy(_) | Verb::Hazards(_) | Verb::Agent(_) => {
             Some(ServiceRelation::ActsFor)
         }
         Verb::Doctor(_)
@@ -119,6 +121,12 @@ fn run_proxy(args: ProxyArgs, output: &RunOutput) -> Result<u8> {
         false => failed.keep_error(print_fitted(&summary.to_string())),
     }
     failed.into_result(0)
+}
+
+fn run_hazards(args: HazardsArgs) -> Result<u8> {
+    let summary = hazards::run(args.into())?;
+    print_fitted(&summary.to_string())?;
+    Ok(0)
 }
 
 fn simulate(args: SimArgs, output: &RunOutput) -> Result<u8> {

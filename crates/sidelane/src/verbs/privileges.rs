@@ -27,6 +27,7 @@ pub fn kept_capabilities(verb: &Verb) -> Option<Capabilities> {
             let ports = Capabilities::of(&[CAP_NET_BIND_SERVICE]);
             Some(if args.trace { TRACK.and(ports) } else { LOOK.and(ports) })
         }
+        Verb::Hazards(_) => Some(LOOK.and(Capabilities::of(&[CAP_NET_BIND_SERVICE]))),
         Verb::Top(_) => Some(LOOK),
         Verb::Internal(Internal::Guardian { .. }) => Some(LOOK.and(Capabilities::of(&[CAP_KILL, CAP_SYS_NICE]))),
         Verb::Internal(Internal::Checks | Internal::Batch { .. })

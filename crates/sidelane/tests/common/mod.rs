@@ -5,6 +5,7 @@
 //! - `service`: simple programs that act as a latency-critical service
 //! - `scripted`: HTTP servers that behave as a test says
 //! - `nginx`: a real HTTP server
+//! - `haproxy`: a real load balancer
 //! - `own_clock`: records of when programs ran, from their own clocks
 //! - `own_groups`: cgroups for Sidelane itself, frozen or throttled
 //! - `agent`: a `sidelane run`, running and ended
@@ -37,6 +38,7 @@ pub mod connection;
 pub mod deadline;
 pub mod disk;
 pub mod footprint;
+pub mod haproxy;
 pub mod hurrying;
 pub mod job;
 pub mod lanes;

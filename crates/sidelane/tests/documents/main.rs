@@ -53,6 +53,7 @@ pages! {
     containers: "docs/guides/containers.md",
     estimate: "docs/guides/estimate.md",
     gc_backup: "docs/guides/gc-backup.md",
+    haproxy: "docs/guides/haproxy.md",
     install: "docs/guides/install.md",
     messages: "docs/guides/messages.md",
     objective: "docs/guides/objective.md",

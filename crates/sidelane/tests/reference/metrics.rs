@@ -144,11 +144,12 @@ fn agent_metrics() -> Vec<(String, About)> {
     found
 }
 
-/// Returns the metrics of a proxy.
+/// Returns the metrics of proxies, and of servers whose hazards are told.
 fn proxy_metrics() -> Vec<(String, About)> {
-    let families = sidelane_proxy::run::metric_families(&[]);
+    let told = sidelane_hazards::run::metric_families([]);
+    let families = sidelane_proxy::run::metric_families(&[]).into_iter().chain(told);
     let unit = |unit: Option<String>| unit.unwrap_or_default();
-    let about = families.into_iter().map(|family| {
+    let about = families.map(|family| {
         let kind = format!("{:?}", family.kind).to_lowercase();
         (family.name.to_owned(), (kind, unit(family.unit.map(|unit| unit.as_str().to_owned()))))
     });

@@ -8,9 +8,11 @@
 //! - `lucene`: a search server over Lucene, whose causes of slowness are removed step by step: Figure 4.14
 //! - `proxy`: the proxy beside haproxy and nginx
 //! - `hazard`: a server that collects garbage, hedged at hazards and by a timer
+//! - `haproxy`: HAProxy in front of two servers, alone and with hazards
 
 mod cost;
 mod fixture;
+mod haproxy;
 mod hazard;
 mod lucene;
 mod options;
@@ -73,6 +75,7 @@ fn measure_part(part: Part, fixture: &TailFixture<'_>, report: &mut Report) -> R
         Part::Lucene => lucene::measure_lucene_remedies(fixture, report),
         Part::Proxy => proxy::compare_proxies(fixture, report),
         Part::Hazard => hazard::compare_hedge_rules(fixture, report),
+        Part::Haproxy => haproxy::compare_hazards_in_haproxy(fixture, report),
     }
 }
 

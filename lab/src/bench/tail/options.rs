@@ -42,6 +42,8 @@ pub enum Part {
     Proxy,
     /// A server that collects garbage: hedged at hazards, and by a timer
     Hazard,
+    /// HAProxy in front of two servers: alone, and with hazards
+    Haproxy,
 }
 
 impl Part {
@@ -54,6 +56,7 @@ impl Part {
             Part::Lucene => "lucene",
             Part::Proxy => "proxy",
             Part::Hazard => "hazard",
+            Part::Haproxy => "haproxy",
         }
     }
 }

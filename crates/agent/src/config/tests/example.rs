@@ -43,7 +43,7 @@ fn commented_lines_of_the_example_are_valid() {
     const HURRIED: &str = "services = [\"redis\"]              # whose threads";
     const OBSERVED_DIR: &str = "dir = \"/var/lib";
     const HOLMES: [&str; 3] = ["kind = ", "calm_time = ", "reserved_busy = "];
-    let variants: [(&[&str], &[&str]); 17] = [
+    let variants: [(&[&str], &[&str]); 19] = [
         (&[COMM], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[COMM], &["port = 6379"]),
         (&[COMM], &["unit = "]),
@@ -73,6 +73,19 @@ fn commented_lines_of_the_example_are_valid() {
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),
         (&[], &PROXY),
+        (
+            &[],
+            &[
+                "[[hazards]]",
+                "servers = [\"web",
+                "haproxy = ",
+                "resend = ",
+                "socket = ",
+                "hazard = \"jvm",
+                "poll = \"100us\"",
+            ],
+        ),
+        (&[], &["[[hazards]]", "servers = [\"web", "agent_check = ", "others = ", "warm_up = \"10s\""]),
         (&[], &["[trace]", TRACED, "dir = \"/var/tmp", "keep = ", "recordings = 100", "light = ", "otlp = "]),
         (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
         (&[], &["[hurry]", "percentile = ", "siblings = true"]),

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sidelane_policy::hurryup::{self, Learning, ScanTimes, Threshold};
 
+use sidelane_hazards::run::options::HazardOptions;
 use sidelane_proxy::access::Format;
 
 use super::*;
@@ -62,6 +63,54 @@ fn invalid_proxies_are_refused() {
         &config_with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
         &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \
              traced"],
+    );
+}
+
+/// Returns a valid file with a `[[hazards]]` table, which begins in line 24.
+fn config_with_hazards(lines: &str) -> String {
+    format!("{GOOD}\n[[hazards]]\n{lines}\n")
+}
+
+#[test]
+fn hazards_table_has_the_defaults_of_the_command() {
+    let config = parse_valid(&config_with_hazards("servers = [\"web/s1=127.0.0.1:9001\"]\nhaproxy = \"/h\""));
+    let servers = vec!["web/s1=127.0.0.1:9001".parse().unwrap()];
+    let expected = HazardOptions { servers, haproxy: Some("/h".into()), ..HazardOptions::default() };
+    assert_eq!(config.hazards, [expected]);
+    let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
+    assert_eq!(
+        (setting("hazards[web/s1].poll"), setting("hazards[web/s1].warm_up")),
+        ("\"200us\"".to_owned(), "\"10s\"".to_owned())
+    );
+}
+
+#[test]
+fn invalid_hazards_tables_are_refused() {
+    const SERVERS: &str = "write a list of NAME=ADDRESS:PORT, as in [\"web/s1=127.0.0.1:9001\"]";
+    let one = "servers = [\"s1=127.0.0.1:9001\"]";
+    let refused = |lines: &str, problem: &str| assert_refused(&config_with_hazards(lines), &[problem]);
+    refused("haproxy = \"/h\"", &format!("a.toml:24: `hazards.servers` is missing; {SERVERS}"));
+    refused(
+        "servers = [\"s1\"]",
+        &format!("a.toml:25: `hazards.servers` contains an entry that is no name with an address; {SERVERS}"),
+    );
+    refused(
+        one,
+        "a.toml:24: `hazards.haproxy` is missing; write haproxy, agent_check or socket: who is told of hazards",
+    );
+    refused(
+        &format!("{one}\nagent_check = \"127.0.0.1:9200\""),
+        "a.toml:25: `hazards.servers` has only s1, and the only server is never drained; name the others, or write how \
+         many there are elsewhere, as in others = 1",
+    );
+    refused(
+        &format!("{one}\nsocket = \"/s\"\nresend = true"),
+        "a.toml:27: `hazards.resend` is true without haproxy; leave it out, or write haproxy",
+    );
+    refused(
+        &format!("{one}\nhaproxy = \"/h\""),
+        "a.toml:25: `hazards.servers` has s1, which is not BACKEND/SERVER of HAProxy; write web/s1=127.0.0.1:9001 for \
+         the server s1 of the backend web",
     );
 }
 

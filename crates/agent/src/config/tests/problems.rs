@@ -56,8 +56,8 @@ fn unknown_keys_are_refused() {
     assert_edit_is_refused(
         "[lanes]",
         "[lane]",
-        &["a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hurry`, \
-             `intervals`, `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
+        &["a.toml:21: `lane` is not a key here; did you mean `lanes`? the keys here are `audit`, `batch`, `hazards`, \
+             `hurry`, `intervals`, `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
     );
     assert_edit_is_refused(
         "cgroup = \"/batch\"",

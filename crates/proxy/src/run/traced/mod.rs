@@ -21,11 +21,11 @@ use sidelane_trace::slow_threshold::SlowThreshold;
 use sidelane_trace::source::Source;
 
 use super::options::ProxyOptions;
-use super::watch::is_on_this_machine;
 use crate::config::{SentCopy, TraceLookup};
 use crate::export::ExportSender;
 pub(super) use export::ExportEnd;
 use recent_timelines::RecentTimelines;
+use sidelane_hazards::watch::is_on_this_machine;
 
 /// Interval at which the names of threads are read. It is shorter than the time until a timeline is complete, so a name
 /// is known by then.

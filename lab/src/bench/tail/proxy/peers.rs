@@ -192,7 +192,7 @@ fn free_address() -> Result<SocketAddr> {
     Ok((Ipv4Addr::LOCALHOST, port).into())
 }
 
-pub(super) fn require_program(name: &str) -> Result<PathBuf> {
+pub(in crate::bench::tail) fn require_program(name: &str) -> Result<PathBuf> {
     find_program(name).with_context(|| format!("{name} is not installed"))
 }
 

@@ -1,17 +1,17 @@
-//! Notes about the proxy.
+//! Notes about hazards.
 
 use sidelane_diagnostics::diagnostics;
 
 diagnostics! {
-    /// Note of the proxy.
-    pub enum ProxyNote in Proxy;
+    /// Note about hazards.
+    pub enum HazardNote in Hazards;
     degraded {
         HazardsUnwatched {
             server: String = "10.0.0.7:9001".to_owned(),
             why: String = "it is not on this machine".to_owned()
         } =>
             "hazards of {server} are not watched: {why}",
-            "run the proxy on the machine of its servers, in their container if they are in one, or watch no hazards \
+            "run sidelane on the machine of the servers, in their container if they are in one, or watch no hazards \
              (hazard none)";
         HazardUnseen {
             server: String = "10.0.0.7:9001".to_owned(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sidelane_policy::hedge::{Hazard, Hazards};
 
-use super::super::options::WatchedHazards;
+use crate::watched::WatchedHazards;
 use sidelane_channels::hsperf::{JvmError, channels};
 use sidelane_channels::{Channel, Reader, Word};
 

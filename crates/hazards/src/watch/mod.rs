@@ -1,4 +1,4 @@
-//! Watcher of one server: detects hazards, and publishes them on the hazard board.
+//! Watcher of one server: detects hazards, and reports them to its owner.
 //!
 //! A separate thread checks the server periodically, and at once when a process that listens for the server ends. Each
 //! check reads signals in memory. Signals that need a system call are read less often.
@@ -19,12 +19,12 @@ use std::{io, thread};
 
 use anyhow::{Context, Result, bail};
 use sidelane_host::clock::now_ns;
-use sidelane_policy::hedge::{Hazard, Hazards, Server};
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Hazard, Hazards};
 use sidelane_report::terminal::eprint_fitted;
 
-use super::options::WatchedHazards;
-use crate::hazard_board::HazardBoard;
-use crate::note::ProxyNote;
+use crate::note::HazardNote;
+use crate::watched::WatchedHazards;
 use sources::{Sources, UnwatchableHazard};
 
 /// Interval of searches for the server's process while no process listens.
@@ -33,8 +33,8 @@ const FIND_EVERY: Duration = Duration::from_millis(10);
 /// search reads all processes of the machine.
 const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) struct Watch {
-    server: Server,
+/// Watcher of one server.
+pub struct Watch {
     address: SocketAddr,
     wanted: WatchedHazards,
     poll: Duration,
@@ -52,17 +52,16 @@ pub(super) struct Watch {
 impl Watch {
     /// Finds out which hazards of the server can be watched. Returns no watcher if none can be watched, and notes about
     /// the hazards that cannot. Fails if a hazard that the user named cannot be seen.
-    pub(super) fn new(
-        server: Server,
+    pub fn new(
         address: SocketAddr,
         wanted: &WatchedHazards,
         poll: Duration,
-    ) -> Result<(Option<Self>, Vec<ProxyNote>)> {
-        let unwatched = |why: String| (None, vec![ProxyNote::HazardsUnwatched { server: address.to_string(), why }]);
+    ) -> Result<(Option<Self>, Vec<HazardNote>)> {
+        let unwatched = |why: String| (None, vec![HazardNote::HazardsUnwatched { server: address.to_string(), why }]);
         if !is_on_this_machine(address) {
             return Ok(unwatched("it is not on this machine".to_owned()));
         }
-        let mut watch = Self::without_sources(server, address, wanted, poll);
+        let mut watch = Self::without_sources(address, wanted, poll);
         match Sources::find(address, wanted) {
             Ok(Some(sources)) => {
                 let notes = watch.check_unwatchable(&sources)?;
@@ -80,9 +79,8 @@ impl Watch {
         Ok((Some(watch), Vec::new()))
     }
 
-    fn without_sources(server: Server, address: SocketAddr, wanted: &WatchedHazards, poll: Duration) -> Self {
+    fn without_sources(address: SocketAddr, wanted: &WatchedHazards, poll: Duration) -> Self {
         Self {
-            server,
             address,
             wanted: wanted.clone(),
             poll,
@@ -100,7 +98,7 @@ impl Watch {
     }
 
     /// Checks which hazards cannot be seen. Returns a note for each, or an error if the user named one of them.
-    fn check_unwatchable(&mut self, sources: &Sources) -> Result<Vec<ProxyNote>> {
+    fn check_unwatchable(&mut self, sources: &Sources) -> Result<Vec<HazardNote>> {
         let mut notes = Vec::new();
         for (hazard, lack) in sources.unwatchable_hazards() {
             let server = self.address.to_string();
@@ -112,7 +110,7 @@ impl Watch {
                     )
                 }
                 UnwatchableHazard::Unreadable(why) => {
-                    notes.push(ProxyNote::HazardUnseen { server, hazard: hazard.to_string(), why })
+                    notes.push(HazardNote::HazardUnseen { server, hazard: hazard.to_string(), why })
                 }
                 UnwatchableHazard::NotThere(_) => {}
             }
@@ -120,14 +118,18 @@ impl Watch {
         Ok(notes)
     }
 
-    /// Starts a thread that watches the server until `stop_flag` is set.
-    pub(super) fn start(mut self, board: Arc<HazardBoard>, stop_flag: Arc<AtomicBool>) -> Result<()> {
+    /// Starts a thread that watches the server until `stop_flag` is set. It calls `report` after each check.
+    pub fn start(
+        mut self,
+        mut report: impl FnMut(Hazards, Nanos) + Send + 'static,
+        stop_flag: Arc<AtomicBool>,
+    ) -> Result<()> {
         let address = self.address;
         let run = move || {
             set_precise_sleep();
             while !stop_flag.load(Ordering::Relaxed) {
                 let hazards = self.present_hazards();
-                board.publish(self.server, hazards, now_ns());
+                report(hazards, now_ns());
                 self.wait_for_next_check();
             }
         };
@@ -184,7 +186,7 @@ impl Watch {
         for (hazard, lack) in sources.unwatchable_hazards() {
             if matches!(lack, UnwatchableHazard::Unreadable(_)) || self.wanted != WatchedHazards::All {
                 self.report_once(format!(
-                    "cannot watch hazard {hazard} of {}: {}; the proxy does not swap servers for it",
+                    "cannot watch hazard {hazard} of {}: {}; it is ignored",
                     self.address,
                     lack.reason_without_digits()
                 ));
@@ -208,7 +210,7 @@ impl Watch {
 }
 
 /// Returns whether the address belongs to this machine.
-pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
+pub fn is_on_this_machine(address: SocketAddr) -> bool {
     TcpListener::bind((address.ip(), 0)).is_ok()
 }
 
@@ -231,7 +233,7 @@ mod tests {
     #[test]
     fn a_server_that_was_never_found_has_no_hazard() {
         let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut watch = Watch::without_sources(Server::First, nowhere, &WatchedHazards::All, FIND_EVERY);
+        let mut watch = Watch::without_sources(nowhere, &WatchedHazards::All, FIND_EVERY);
         watch.search_sources();
         assert_eq!(watch.present_hazards(), Hazards::NONE);
         watch.was_found = true;

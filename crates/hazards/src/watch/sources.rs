@@ -10,10 +10,10 @@ use sidelane_host::service::StandIn;
 use sidelane_policy::hedge::{Hazard, Hazards};
 use thiserror::Error;
 
-use super::super::options::WatchedHazards;
 use super::jvm::JvmPauses;
 use super::process::Processes;
 use super::throttled::Throttled;
+use crate::watched::WatchedHazards;
 
 /// Minimum interval at which signals that need system calls are read.
 const FILES_EVERY: Duration = Duration::from_millis(2);

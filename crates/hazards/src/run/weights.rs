@@ -1,0 +1,138 @@
+//! Weights of one backend of HAProxy: changes them as shares say, and gives them back.
+//!
+//! HAProxy forgets nothing by itself: a server with the weight 0 stays drained. So the guardian is told of each change
+//! before it is made. A weight that is not the one that was set last belongs to an operator, or to a new HAProxy
+//! process, and is left alone.
+
+use std::io;
+
+use anyhow::{Context, Result};
+use sidelane_policy::hedge::FULL;
+use sidelane_rollback::guardian::Guardian;
+use sidelane_rollback::{ChangeId, Undo};
+
+use crate::haproxy::{BackendServer, Cut, RuntimeSocket, shutdown_command, weight_command, weight_of_share};
+
+/// Server of the backend whose weight may be changed.
+#[derive(Debug)]
+struct Member {
+    /// Name as BACKEND/SERVER.
+    name: String,
+    changed: Option<ChangedWeight>,
+    /// Whether requests in flight were sent again, with the number of requests that were cut before.
+    resent: Option<Cut>,
+}
+
+/// Weight that was changed.
+#[derive(Clone, Copy, Debug)]
+struct ChangedWeight {
+    usual: u32,
+    now: u32,
+    undo: ChangeId,
+}
+
+/// Weights of the watched servers of one backend.
+pub(super) struct Weights {
+    socket: RuntimeSocket,
+    backend: String,
+    members: Vec<Member>,
+    /// Whether requests in flight are sent to another server when a server is drained.
+    resends: bool,
+}
+
+/// What HAProxy can use: the watched servers as bits, and the number of further servers.
+pub(super) struct View {
+    servers: Vec<BackendServer>,
+    pub(super) usable: u64,
+    pub(super) others: usize,
+}
+
+impl Weights {
+    pub(super) fn new(socket: RuntimeSocket, backend: &str, names: Vec<String>, resends: bool) -> Self {
+        let member = |name| Member { name, changed: None, resent: None };
+        Self { socket, backend: backend.to_owned(), members: names.into_iter().map(member).collect(), resends }
+    }
+
+    /// Returns the names of the watched servers that HAProxy does not have, and the names that it has.
+    pub(super) fn unknown_servers(&self) -> io::Result<(Vec<String>, Vec<String>)> {
+        let known: Vec<String> =
+            self.socket.servers(&self.backend)?.iter().map(|found| self.full_name(found)).collect();
+        let names = self.members.iter().map(|member| member.name.clone());
+        Ok((names.filter(|name| !known.contains(name)).collect(), known))
+    }
+
+    fn full_name(&self, server: &BackendServer) -> String {
+        format!("{}/{}", self.backend, server.name)
+    }
+
+    /// Asks HAProxy which servers it can use. A server counts as usable if Sidelane alone has drained it.
+    pub(super) fn view(&self) -> io::Result<View> {
+        let servers = self.socket.servers(&self.backend)?;
+        let (mut usable, mut others) = (0, 0);
+        for server in &servers {
+            let name = self.full_name(server);
+            match self.members.iter().position(|member| member.name == name) {
+                Some(number) => {
+                    let is_ours = self.members[number].changed.is_some_and(|changed| changed.now == server.weight);
+                    usable |= u64::from(server.is_up && (server.weight > 0 || is_ours)) << number;
+                }
+                None => others += usize::from(server.is_up && server.weight > 0),
+            }
+        }
+        Ok(View { servers, usable, others })
+    }
+
+    /// Gives a server a share of its usual weight. `view` is HAProxy's present state. Returns the number of requests
+    /// that HAProxy cut during a drain that ends.
+    ///
+    /// # Errors
+    /// If HAProxy or the guardian did not take the change. The caller repeats it.
+    pub(super) fn set_share(
+        &mut self,
+        number: usize,
+        percent: u8,
+        resends: bool,
+        view: &View,
+        guardian: &mut Guardian,
+    ) -> Result<u64> {
+        let name = self.members[number].name.clone();
+        let Some(server) = view.servers.iter().find(|server| self.full_name(server) == name) else { return Ok(0) };
+        let member = &mut self.members[number];
+        if let Some(changed) = member.changed.filter(|changed| changed.now != server.weight) {
+            member.changed = None;
+            guardian.withdraw([changed.undo])?;
+        }
+        match member.changed {
+            None if percent == FULL || server.weight == 0 => return Ok(0),
+            None => {
+                let (usual, socket) = (server.weight, self.socket.0.clone());
+                let undo = guardian.add([Undo::Command { socket, line: weight_command(&name, usual) }])?[0];
+                member.changed = Some(ChangedWeight { usual, now: usual, undo });
+            }
+            Some(_) => {}
+        }
+        let changed = member.changed.as_mut().expect("it is set above");
+        let weight = weight_of_share(changed.usual, percent);
+        let mut commands = vec![weight_command(&name, weight)];
+        if resends && self.resends {
+            member.resent = Some(self.socket.cut(server)?);
+            commands.push(shutdown_command(&name));
+        }
+        if weight != changed.now || commands.len() > 1 {
+            self.socket.command(&commands.join("; ")).with_context(|| format!("cannot set the weight of {name}"))?;
+            changed.now = weight;
+        }
+        if percent != FULL {
+            return Ok(0);
+        }
+        guardian.withdraw([changed.undo])?;
+        member.changed = None;
+        let before = member.resent.take();
+        before.map_or(Ok(0), |before| Ok(self.socket.cut(server)?.0.saturating_sub(before.0)))
+    }
+
+    /// Sends no request again from now on. Returns whether it did before.
+    pub(super) fn stop_resending(&mut self) -> bool {
+        std::mem::take(&mut self.resends)
+    }
+}
