@@ -33,6 +33,10 @@ if [ -e runtime/java/target/sidelane-agent.jar ]; then
 	install -m 755 runtime/java/target/libsidelane_java.so runtime/java/target/libsidelane_emit.so "$to/lib/sidelane"
 fi
 
+# For Grafana and Prometheus: nothing reads them here.
+install -D -m 644 packaging/grafana/sidelane.json "$to/share/sidelane/grafana/sidelane.json"
+install -D -m 644 packaging/prometheus/sidelane.rules.yml "$to/share/sidelane/prometheus/sidelane.rules.yml"
+
 install -d "$to/lib/systemd/system" "$to/share/doc/sidelane"
 sed "s|@PREFIX@|$prefix|" packaging/sidelane.service >"$to/lib/systemd/system/sidelane.service"
 chmod 644 "$to/lib/systemd/system/sidelane.service"

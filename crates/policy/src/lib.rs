@@ -37,6 +37,12 @@
 //!   `at_most_one_server_is_ejected_for_30_to_300_s`).
 //! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
 //!   `server_that_answers_most_requests_is_not_ejected`).
+//! - `hedge`: one server that can be used always has its full share (`tests/hedge/drains.rs`:
+//!   `a_usable_server_always_has_its_full_share`).
+//! - `hedge`: at most half of the servers are drained for pauses (`tests/hedge/drains.rs`:
+//!   `at_most_half_of_the_servers_are_drained_for_pauses`).
+//! - `hedge`: after hazards and warm-ups all servers have their full shares (`tests/hedge/drains.rs`:
+//!   `all_shares_are_full_when_all_hazards_are_over`).
 //! - `hurryup`: each thread has CPUs that it had before, and a big core changes its thread once a round
 //!   (`tests/hurryup/properties.rs`: `threads_keep_allowed_cpus_and_big_cores_change_once`).
 //! - `hurryup`: no thread moves for a shorter request (`tests/hurryup/properties.rs`:

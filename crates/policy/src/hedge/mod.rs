@@ -1,4 +1,5 @@
 //! Hedging policy: which of two servers gets a request, and which requests are sent to both (Tailor, thesis §4.2.3).
+//! [`Drains`] decides for other load balancers, with any number of servers.
 //!
 //! A *hazard* is a reason why a server is slow for a while: a garbage collection, a restart. [`Roles`] is told of
 //! hazards as they begin and end. It swaps active and backup, and says which server's requests in flight are sent
