@@ -49,6 +49,9 @@
 //!   `no_thread_moves_for_a_shorter_request`).
 //! - `hurryup`: a thread that is placed ahead is idle and goes to an idle big core (`tests/hurryup/preplace.rs`:
 //!   `thread_placed_ahead_is_idle_and_goes_to_idle_big_core`).
+//! - `offer`: a saturated service or a missed objective withdraws a lane within 10 s, and the lane is lent within 30 s
+//!   after that (`src/offer.rs`: `trouble_withdraws_in_10_s_and_its_end_lends_in_30_s`).
+//! - `offer`: no lane is lent twice within 15 s (`src/offer.rs`: `lane_is_lent_at_most_once_in_15_s`).
 
 #![warn(missing_docs)]
 #![no_std]
@@ -62,6 +65,7 @@ pub mod hedge;
 pub mod histogram;
 pub mod holmes;
 pub mod hurryup;
+pub mod offer;
 pub mod own_cpus;
 pub mod perfiso;
 pub mod unmanaged;
