@@ -81,6 +81,7 @@ mod note;
 mod observation;
 mod observers;
 mod owners;
+pub mod pod_file;
 mod replay;
 mod requests;
 pub mod show;

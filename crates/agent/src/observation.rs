@@ -115,7 +115,8 @@ pub fn fill_observation(
     observation.containers.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
             let (wanted, priority) = (contained.container.cpu_demand.cpus, contained.container.priority);
-            let as_found = contained.allowed.and(closed_cpus).is_empty();
+            // A container with lanes is never left on the CPUs that it was found with.
+            let as_found = contained.allowed.and(closed_cpus).is_empty() && contained.container.lanes.is_none();
             let (allowed, can_pause) = (contained.allowed.without(closed_cpus), contained.can_pause);
             ContainerObservation { allowed, as_found, can_pause, wanted, priority }
         });

@@ -10,7 +10,7 @@ use sidelane_formats::LaneClass;
 use sidelane_host::cgroup::Group;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::procfs::{allowed_cpus, command_name};
 use sidelane_host::topology::Lanes;
 use sidelane_policy::borrow::Lending;
 use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS, MAX_SERVICES};
@@ -18,7 +18,7 @@ use sidelane_tracker::identities::Identity;
 use sidelane_tracker::tracker::{LaneMemory, Tracker};
 use sidelane_tracker::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
-use super::discover::{Container, ContainerId, FoundService, ServiceId};
+use super::discover::{Container, ContainerId, FoundService, ServiceId, working_processes};
 use super::requests::RequestFigures;
 use super::slot_table::SlotTable;
 use sidelane_lanes::kept_lanes::KeptLanes;
@@ -48,6 +48,14 @@ pub struct AgentService {
 }
 
 impl AgentService {
+    /// Returns the CPUs that the service's present processes may run on. The process that holds a pod's namespaces may
+    /// run anywhere, and does nothing.
+    pub fn cpus(&self) -> CpuSet {
+        let pids = self.tracked.processes();
+        let working = if self.found.group.is_some() { working_processes(pids, command_name) } else { pids };
+        allowed_cpus(&working)
+    }
+
     /// Takes over the file's present settings. `figures_wanted`: whether figures of the service's requests are wanted.
     pub fn apply_settings(&mut self, found: FoundService, figures_wanted: bool) {
         self.allowed = found.settings.cpus.as_ref().map_or(self.found_on, to_cpu_mask);
@@ -93,6 +101,8 @@ pub struct TrackedContainer {
     groups: Option<(Group, Group)>,
     /// CPUs that the container may be given.
     pub allowed: CpuMask,
+    /// CPUs that the container's cgroup may be given.
+    bounds: CpuSet,
     /// Settings that were decided last for the container.
     pub given: ContainerAssignment,
     /// Whether the container can be paused.
@@ -103,6 +113,20 @@ impl TrackedContainer {
     /// Returns the container's cgroup, in the hierarchy that the kernel program uses.
     pub fn group(&self) -> Option<&Group> {
         self.groups.as_ref().map(|(group, _)| group)
+    }
+
+    /// Sets the CPUs that the container's cgroup may be given. Of a container with lanes, only these count, if any of
+    /// them is there.
+    pub fn set_bounds(&mut self, cpus: CpuSet) {
+        let lanes = self.container.lanes.as_ref().map(|lanes| lanes.intersection(&cpus));
+        self.allowed = to_cpu_mask(lanes.as_ref().filter(|lanes| !lanes.is_empty()).unwrap_or(&cpus));
+        self.bounds = cpus;
+    }
+
+    /// Takes over what is known of the container now: its pod may have other lanes.
+    pub fn update(&mut self, container: Container) {
+        self.container = container;
+        self.set_bounds(self.bounds.clone());
     }
 
     /// Returns the CPUs that the container may run on.
@@ -214,7 +238,8 @@ impl Tracked {
     /// Tracks a container. Returns the slot of the container.
     pub fn add_container(&mut self, container: Container) -> Result<usize> {
         let (allowed, given) = (CpuMask::EMPTY, ContainerAssignment::AsFound);
-        let contained = TrackedContainer { container, groups: None, allowed, given, can_pause: true };
+        let bounds = CpuSet::default();
+        let contained = TrackedContainer { container, groups: None, allowed, bounds, given, can_pause: true };
         let path = |contained: TrackedContainer| limit_error("containers", &contained.container.name);
         let place = self.containers.add(contained).map_err(path)?;
         let contained = self.containers.get_mut(place).expect("it was put there");
@@ -303,7 +328,7 @@ impl Tracked {
     /// Returns the CPUs that a service may run on, by its present processes if it is tracked already.
     pub fn service_cpus(&self, found: &FoundService) -> CpuSet {
         match self.slot_of(found.id).and_then(|place| self.services.get(place)) {
-            Some(served) => allowed_cpus(&served.tracked.processes()),
+            Some(served) => served.cpus(),
             None => allowed_cpus(&found.service.pids),
         }
     }

@@ -166,6 +166,9 @@ pub struct LaneStatus {
     /// Reason why batch may not run on the lane now; `None` if it may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held_because: Option<String>,
+    /// Offer of a batch lane of an agent to a scheduler; `None` for other lanes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offer: Option<OfferStatus>,
     /// Time of the service.
     pub service_ns: u64,
     /// Time of batch.
@@ -178,6 +181,19 @@ pub struct LaneStatus {
     pub stolen_ns: u64,
     /// Time in which nothing ran; on a request lane, in which its service did not run.
     pub idle_ns: u64,
+}
+
+/// Offer of a batch lane to a scheduler that places jobs on machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OfferStatus {
+    /// Whether the lane is lent: new jobs may be placed there.
+    pub lent: bool,
+    /// Share of the lane that was open to batch in the last minute, in percent.
+    pub share_percent: f64,
+    /// Reason why the lane is withdrawn; `None` while it is lent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withdrawn_because: Option<String>,
 }
 
 /// Last action, with its reason.

@@ -187,8 +187,17 @@ impl LedgerTimes {
         self.stolen_ns[0]
     }
 
+    /// Returns the time in which batch could run with permission: the lane was neither the service's nor held for it.
+    /// Other programs there compete with batch.
+    pub fn open_ns(&self) -> u64 {
+        let closed = [TurnKind::Holder, TurnKind::Away, TurnKind::Apart, TurnKind::Service];
+        let closed_ns: u64 = closed.map(|kind| self.idle_ns(kind)).iter().sum();
+        let idle_ns = self.all_idle_ns().saturating_sub(closed_ns + self.idle_stolen_ns());
+        idle_ns + self.busy_ns(TurnKind::Lent)
+    }
+
     /// Returns all time in the accounts.
-    fn all_ns(&self) -> u64 {
+    pub fn all_ns(&self) -> u64 {
         self.all_idle_ns() + self.all_busy_ns()
     }
 

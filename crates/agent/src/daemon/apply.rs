@@ -67,7 +67,7 @@ impl Agent {
             let has = self.actuator.as_ref().and_then(|actuator| actuator.effective_cpus(place));
             let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
             let (before, name) = (contained.allowed, contained.container.name.clone());
-            contained.allowed = to_cpu_mask(&allowed);
+            contained.set_bounds(allowed.clone());
             if let (ContainerAssignment::Cpus(_), Some(has)) = (contained.given, has) {
                 contained.given = ContainerAssignment::Cpus(to_cpu_mask(&has));
             }

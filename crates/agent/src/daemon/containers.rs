@@ -4,7 +4,6 @@ use sidelane_host::cgroup::Group;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::thread::Thread;
-use sidelane_rollback::cpu_mask::to_cpu_mask;
 
 use super::births::NewBatchConfinement;
 use super::waiting::Waiting;
@@ -30,6 +29,18 @@ impl Agent {
             }
         }
         gone.iter().for_each(|id| self.release_gone_container(id));
+    }
+
+    /// Takes in that a container's pod has other lanes. The policy decides again at once.
+    pub(super) fn update_lanes_of(&mut self, container: Container) {
+        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| waiting.item.id == container.id) {
+            waiting.item = container;
+        } else if let Some(slot) = self.tracked.slot_of_container(&container.id)
+            && let Some(contained) = self.tracked.containers.get_mut(slot)
+        {
+            contained.update(container);
+            self.times.look_ns = 0;
+        }
     }
 
     fn release_gone_container(&mut self, id: &ContainerId) {
@@ -80,7 +91,8 @@ impl Agent {
             self.owners.free(&Resource::Group(container.id.path.clone()));
         })?;
         if let Some(contained) = self.tracked.containers.get_mut(place) {
-            (contained.allowed, contained.given) = (to_cpu_mask(&allowed), given);
+            contained.set_bounds(allowed.clone());
+            contained.given = given;
         }
         self.record_managed_container(place, container, &allowed);
         Ok(())

@@ -4,9 +4,8 @@ use std::rc::Rc;
 
 use anyhow::Error;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Lanes;
-use sidelane_policy::borrow::Lending;
+use sidelane_policy::borrow::{Lending, Objective};
 
 use super::Agent;
 use crate::discover::FoundService;
@@ -47,9 +46,7 @@ impl Agent {
     /// are none.
     pub(super) fn free_lanes_beside(&self, found: &FoundService, own: &CpuSet, taken: &CpuSet) -> Option<Lanes> {
         let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
-        let others = others
-            .map(|(_, served)| allowed_cpus(&served.tracked.processes()))
-            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
+        let others = others.map(|(_, served)| served.cpus()).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
         lanes_beside_service(&self.here.cores, own, &others, &self.usable.difference(taken))
     }
 
@@ -103,6 +100,19 @@ impl Agent {
         }
         for service in unchanged {
             self.note(AgentNote::LanesLentAsBefore { service });
+        }
+    }
+
+    /// Lends the lanes of a service by its new objective. If that needs another policy, the lanes are released, and found
+    /// again at the end of this check.
+    pub(super) fn restart_keepers(&mut self, slot: usize, slo: Option<Objective>) {
+        let Some(gates) = &self.gates else { return };
+        let Some(served) = self.tracked.services.get_mut(slot) else { return };
+        let Some(kept) = &mut served.tracked.kept else { return };
+        if !gates.lending(slo).is_ok_and(|lending| kept.limits.set_lending(lending)) {
+            let lanes = kept.lanes_with_keepers();
+            served.has_moved = true;
+            self.drop_lanes(&lanes);
         }
     }
 

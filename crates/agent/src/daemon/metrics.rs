@@ -6,6 +6,7 @@ use sidelane_policy::Nanos;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::offer::LaneOffer;
 
 use super::Agent;
 use crate::self_usage::resident_bytes;
@@ -224,6 +225,17 @@ impl Agent {
                 (labels.concat(), Some(seconds(account.ns)))
             })
         });
+        let offered = ("lane_offered", None, Kind::Gauge, "1 while the batch lane is offered to new jobs, else 0");
+        let share = (
+            "lane_offered_share",
+            ratio(),
+            Kind::Gauge,
+            "Share of the batch lane that was open to batch in the last minute",
+        );
+        let offers = |value: &dyn Fn(&LaneOffer) -> f64| {
+            let values = self.offers.iter().map(|(cpu, offer)| (label("cpu", cpu), Some(value(offer))));
+            values.collect::<Vec<_>>().into_iter()
+        };
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
         let evictions = ("lane_evictions", None, Kind::Counter, "Holds that ended with batch moved away");
         vec![
@@ -232,6 +244,8 @@ impl Agent {
             Family::from_numbers(lent, each(&|cpu, _| seconds(accounting.lane(cpu).lent_overlap_ns))),
             Family::from_numbers(overlap, each(&|cpu, _| seconds(accounting.lane(cpu).overlap_ns))),
             Family::from_numbers(all, accounts),
+            Family::from_numbers(offered, offers(&|offer| f64::from(u8::from(offer.is_lent())))),
+            Family::from_numbers(share, offers(&|offer| f64::from(offer.share_ppm()) / 1e6)),
             Family::from_numbers(holds, each(&|_, keeper| keeper.holds as f64)),
             Family::from_numbers(evictions, each(&|_, keeper| keeper.evictions as f64)),
         ]

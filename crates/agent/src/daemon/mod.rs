@@ -21,6 +21,7 @@ mod metrics;
 mod modules;
 mod notes;
 mod observe;
+mod offers;
 mod promise;
 mod ranks;
 mod reload;
@@ -64,6 +65,7 @@ use super::tracked::Tracked;
 use births::{Gaps, Lacking, NewBatchConfinement};
 use endpoints::{Endpoints, EventFds, WakeEvents};
 use lent::LentLanes;
+use offers::Offers;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;
@@ -150,6 +152,7 @@ pub struct Agent {
     flights: Flights,
     hurries: Hurries,
     promises: Promises,
+    offers: Offers,
     times: Times,
     demoted: Demoted,
     stats: DecisionStats,

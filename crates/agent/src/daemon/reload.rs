@@ -204,7 +204,7 @@ impl Agent {
         }
         for (_, contained) in self.tracked.containers.iter_mut() {
             if let Some(container) = containers.get(&contained.container.id) {
-                contained.container = container.clone();
+                contained.update(container.clone());
             }
         }
         self.flights.forget_ended();

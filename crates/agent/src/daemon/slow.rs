@@ -26,7 +26,6 @@ use sidelane_lanes::note::LaneNote;
 use sidelane_lanes::service::RequestVisibility;
 use sidelane_requests::search::SearchAnswer;
 use sidelane_rollback::claim::Claim;
-use sidelane_rollback::cpu_mask::to_cpu_mask;
 use sidelane_rollback::own_threads;
 
 impl Agent {
@@ -57,6 +56,7 @@ impl Agent {
         self.observe_services();
         self.check_outranking_batch(now_ns);
         self.judge_overlap(now_ns);
+        self.update_offers(now_ns);
         self.flush_log();
         self.choose_measured_services(now_ns);
         self.move_thread_off_services();
@@ -201,7 +201,7 @@ impl Agent {
         for found in changes.services_grew {
             match self.left_alone.iter_mut().find(|waiting| waiting.item.id == found.id) {
                 Some(waiting) => waiting.item = found,
-                None => self.tracked.add_processes(found),
+                None => self.update_service(found),
             }
         }
         let now_ns = now_ns();
@@ -210,8 +210,27 @@ impl Agent {
         came.sort_by_key(|waiting| waiting.item.sort_key());
         came.into_iter().for_each(|waiting| self.add_service_or_wait(waiting));
         self.update_containers(changes.containers_came, changes.containers_gone);
+        for container in changes.containers_changed {
+            self.update_lanes_of(container);
+        }
         self.tracked.reclassify_batch();
         self.note_services_without_slot();
+    }
+
+    /// Takes in new processes of a service, and another objective by annotation.
+    fn update_service(&mut self, found: FoundService) {
+        let asked = self.wants_requests();
+        let Some(slot) = self.tracked.slot_of(found.id) else { return };
+        let Some(served) = self.tracked.services.get_mut(slot) else { return };
+        let slo = found.settings.slo;
+        let is_new_objective = served.found.settings.slo != slo;
+        if served.found.settings != found.settings {
+            served.apply_settings(found.clone(), asked);
+        }
+        self.tracked.add_processes(found);
+        if is_new_objective {
+            self.restart_keepers(slot, slo);
+        }
     }
 
     /// Adds a service, or keeps it for later if it cannot be managed now.
@@ -345,7 +364,7 @@ impl Agent {
             None => self.usable.clone(),
         };
         if let Some(contained) = self.tracked.containers.get_mut(slot) {
-            contained.allowed = to_cpu_mask(&allowed);
+            contained.set_bounds(allowed.clone());
         }
         Ok(allowed)
     }

@@ -40,7 +40,7 @@ impl Agent {
                 });
                 LaneStatus::of_service(&served.found.name, lanes, kept, accounting)
             });
-            lanes.collect()
+            lanes.map(|lane| LaneStatus { offer: self.offers.status(lane.cpu), ..lane }).collect()
         };
         let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {

@@ -105,11 +105,10 @@ impl Finder {
             spared,
         };
         let trees = self.groups.tree_roots().map(|tree| place(tree, Vec::new()));
-        let globs = self.config.kubernetes.as_ref().map_or_else(Vec::new, |kubernetes| kubernetes.groups_of_batch());
-        let is_it =
-            |path: &Path| globs.iter().any(|glob| glob.match_path(&path.to_string_lossy()) == PathMatch::Matches);
-        let of_pods =
-            self.groups.groups_without_role(is_it).map(|(path, inode)| place((path, inode), self.spared_pods_in(path)));
+        let of_pods = self
+            .groups
+            .groups_without_role(|path| self.is_group_of_batch(path))
+            .map(|(path, inode)| place((path, inode), self.spared_pods_in(path)));
         trees.chain(of_pods).collect()
     }
 
@@ -129,8 +128,10 @@ impl Finder {
             GroupContent::Overhead => drop(self.left_out.insert(id)),
             GroupContent::Work => {
                 let container = self.make_container(&id, member);
-                if is_new {
-                    changes.containers_came.push(container.clone());
+                match self.containers.get(&id) {
+                    None => changes.containers_came.push(container.clone()),
+                    Some(known) if known.lanes != container.lanes => changes.containers_changed.push(container.clone()),
+                    Some(_) => {}
                 }
                 self.containers.insert(id, container);
             }
@@ -158,7 +159,7 @@ impl Finder {
         }
     }
 
-    fn process_name(&self, pid: u32) -> Option<String> {
+    pub(super) fn process_name(&self, pid: u32) -> Option<String> {
         let comm = fs::read_to_string(self.machine.proc.join(pid.to_string()).join("comm")).ok()?;
         Some(comm.trim_end().to_owned())
     }
@@ -170,18 +171,25 @@ impl Finder {
         };
         let said = rule.and_then(|rule| rule.cpus).map(|cpus| CpuDemand { cpus, from: CpuDemandSource::File });
         let priority = rule.map_or(0, |rule| rule.priority);
-        let cpu_demand = said.unwrap_or_else(|| cpu_demand(&self.hierarchies, &id.path));
+        let is_pod = matches!(member.role, Role::Pod(_));
+        let lanes = if is_pod { self.pods.lanes(&member.top) } else { None };
+        let of_lanes =
+            lanes.as_ref().map(|lanes| CpuDemand { cpus: lanes.iter().count() as u32, from: CpuDemandSource::Lanes });
+        let cpu_demand = said.or(of_lanes).unwrap_or_else(|| cpu_demand(&self.hierarchies, &id.path));
         let name = match member.role {
             Role::Pod(_) => format!("{}:{}", self.pods.display_name(&member.top), container_name(Path::new(&id.path))),
             _ => id.path.clone(),
         };
         let top = member.top.to_string_lossy().into_owned();
-        let tree = match member.role {
-            Role::Pod(_) => {
-                member.top.parent().map_or_else(|| top.clone(), |above| above.to_string_lossy().into_owned())
-            }
-            _ => top.clone(),
-        };
-        Container { id: id.clone(), top, tree, name, priority, cpu_demand }
+        // The cgroup above a pod of another class contains services, too.
+        let above = member.top.parent().filter(|above| is_pod && self.is_group_of_batch(above));
+        let tree = above.map_or_else(|| top.clone(), |above| above.to_string_lossy().into_owned());
+        Container { id: id.clone(), top, tree, name, priority, cpu_demand, lanes }
+    }
+
+    /// Returns whether a cgroup is one in which the kubelet makes BestEffort pods.
+    fn is_group_of_batch(&self, path: &Path) -> bool {
+        let globs = self.config.kubernetes.iter().flat_map(|kubernetes| kubernetes.groups_of_batch());
+        globs.into_iter().any(|glob| glob.match_path(&path.to_string_lossy()) == PathMatch::Matches)
     }
 }

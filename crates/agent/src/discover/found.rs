@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Service;
 
 use super::groups::Member;
@@ -78,6 +79,8 @@ pub struct Container {
     pub priority: i32,
     /// Number of CPUs that the container wants.
     pub cpu_demand: CpuDemand,
+    /// CPUs of the batch lanes that the container's pod has: the container runs there alone. `None` without lanes.
+    pub lanes: Option<CpuSet>,
 }
 
 impl Container {
@@ -141,6 +144,8 @@ pub enum CpuDemandSource {
     Limit,
     /// Request of the container (`cpu.weight`, `cpu.shares`).
     Request,
+    /// Batch lanes that the container's pod has.
+    Lanes,
     /// No source: the number of CPUs that the container may run on is used.
     Unspecified,
 }
@@ -151,6 +156,7 @@ impl fmt::Display for CpuDemandSource {
             Self::File => "the file",
             Self::Limit => "its limit",
             Self::Request => "its request",
+            Self::Lanes => "its lanes",
             Self::Unspecified => "all CPUs that it may use",
         })
     }
@@ -163,10 +169,12 @@ pub struct Changes {
     pub services_came: Vec<FoundService>,
     /// Services that do not exist any more.
     pub services_gone: Vec<ServiceId>,
-    /// Services with new processes, which are to be added.
+    /// Services with new processes, which are to be added, or with another objective by annotation.
     pub services_grew: Vec<FoundService>,
     /// Containers that are new.
     pub containers_came: Vec<Container>,
+    /// Containers whose pods have other lanes now.
+    pub containers_changed: Vec<Container>,
     /// Containers that do not exist any more.
     pub containers_gone: Vec<ContainerId>,
 }
@@ -178,6 +186,7 @@ impl Changes {
             && self.services_gone.is_empty()
             && self.services_grew.is_empty()
             && self.containers_came.is_empty()
+            && self.containers_changed.is_empty()
             && self.containers_gone.is_empty()
     }
 }

@@ -3,7 +3,7 @@
 //! Only directories that can contain a match are read: once, and again when the kernel reports that something was made
 //! or removed there. A path in several hierarchies is one cgroup.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::ops::Bound;
 use std::os::fd::BorrowedFd;
@@ -69,6 +69,11 @@ impl Groups {
             }
         }
         groups
+    }
+
+    /// Returns the ids of the pods that are batch because they have lanes.
+    pub(super) fn lane_pods(&self) -> &BTreeSet<String> {
+        &self.roles.lane_pods
     }
 
     /// Returns a descriptor that becomes readable when a cgroup has come or gone.

@@ -27,11 +27,13 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
 
 use super::config::{Config, Glob, Match, PathMatch, PodClass, ServiceRule};
+use crate::pod_file::POD_FILE;
 pub use found::{
     Changes, Container, ContainerId, CpuDemand, CpuDemandSource, FoundService, GroupId, NewBatchGroup, ServiceId,
 };
 use groups::Groups;
 use pods::Pods;
+pub use pods::working_processes;
 pub use problem::DiscoveryProblem;
 use processes::{Listing, Search};
 use roles::{Role, Roles};
@@ -48,11 +50,13 @@ pub struct Machine {
     pub proc: PathBuf,
     /// Directory in which a kubelet keeps pods' logs.
     pub pod_logs: PathBuf,
+    /// File with reports on pods.
+    pub pod_file: PathBuf,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { hierarchies: None, proc: "/proc".into(), pod_logs: "/var/log/pods".into() }
+        Self { hierarchies: None, proc: "/proc".into(), pod_logs: "/var/log/pods".into(), pod_file: POD_FILE.into() }
     }
 }
 
@@ -103,10 +107,12 @@ impl Finder {
     /// Makes a finder for a machine whose state is in other directories.
     pub fn for_machine(config: &Config, machine: Machine) -> Self {
         let hierarchies = machine.hierarchies();
+        let mut pods = Pods::new(machine.pod_logs.clone(), machine.pod_file.clone());
+        pods.update_reports();
         Self {
-            groups: Groups::read(&hierarchies, Roles::from_config(config)),
+            groups: Groups::read(&hierarchies, Roles::from_config(config, pods.lane_pods())),
             hierarchies,
-            pods: Pods::new(machine.pod_logs.clone()),
+            pods,
             searches: Search::from_config(config, &[]),
             listing: Listing::default(),
             config: config.clone(),
@@ -148,6 +154,9 @@ impl Finder {
             Some(true) => self.settle_at = 0,
             None => self.reread_groups(),
         }
+        if self.config.kubernetes.is_some() {
+            self.take_reports_on_pods();
+        }
         if searches && self.machine.hierarchies() != self.hierarchies {
             self.reread_groups();
         }
@@ -165,9 +174,19 @@ impl Finder {
         changes
     }
 
+    /// Takes in reports on pods. A pod that has lanes is batch, whatever its class.
+    fn take_reports_on_pods(&mut self) {
+        if self.pods.update_reports() {
+            self.settle_at = 0;
+        }
+        if self.pods.lane_pods() != *self.groups.lane_pods() {
+            self.reread_groups();
+        }
+    }
+
     fn reread_groups(&mut self) {
         self.hierarchies = self.machine.hierarchies();
-        self.groups = Groups::read(&self.hierarchies, Roles::from_config(&self.config));
+        self.groups = Groups::read(&self.hierarchies, Roles::from_config(&self.config, self.pods.lane_pods()));
         self.settle_at = 0;
     }
 
@@ -231,6 +250,7 @@ impl Finder {
         let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
         lacks.extend(trees.map(|tree| DiscoveryProblem::Tree { cgroup: tree.cgroup.to_string() }));
         lacks.extend(self.pod_problem());
+        lacks.extend(self.report_problems());
         lacks.extend(self.matching_batch_problems());
         let mixed = self.mixed.iter();
         lacks.extend(
@@ -263,6 +283,18 @@ impl Finder {
             (Some(_), 0) => None,
             (Some(_), count) => Some(DiscoveryProblem::PodNames { count, logs: self.machine.pod_logs.clone() }),
         }
+    }
+
+    /// Returns problems of reports on pods.
+    fn report_problems(&self) -> Vec<DiscoveryProblem> {
+        if self.config.kubernetes.is_none() {
+            return Vec::new();
+        }
+        let unread = self.pods.unread_reports();
+        let unread = unread.map(|(path, why)| DiscoveryProblem::PodFile { path: path.to_owned(), why: why.to_owned() });
+        let wrong = self.pods.wrong_objectives();
+        let wrong = wrong.map(|(pod, why)| DiscoveryProblem::PodObjective { pod: pod.to_owned(), why });
+        unread.into_iter().chain(wrong).collect()
     }
 
     fn has_nameless_pods(&self) -> bool {

@@ -3,9 +3,16 @@
 //! A kubelet keeps the logs of each pod in `/var/log/pods/NAMESPACE_NAME_UID`. So names are known without a request to
 //! the cluster.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::borrow::Objective;
+use sidelane_requests::objective::parse_objective;
+
+use crate::pod_file::{Pod, PodFile};
 
 /// Namespace of pods that a node needs whatever their class. For example, kube-proxy requests no CPU.
 const SYSTEM: &str = "kube-system/";
@@ -26,11 +33,75 @@ pub(super) struct Pods {
     logs: PathBuf,
     /// Names of pods by the pod's id.
     names: HashMap<String, String>,
+    /// Path of the file with reports on pods.
+    file: PathBuf,
+    /// Inode number and time of the file that was read last, in seconds and nanoseconds; `None` if there was no file.
+    read: Option<(u64, i64, i64)>,
+    /// Reports on pods, by name.
+    reports: BTreeMap<String, Pod>,
+    /// Failure to read the file.
+    unread: Option<String>,
 }
 
 impl Pods {
-    pub(super) fn new(logs: PathBuf) -> Self {
-        Self { logs, names: HashMap::new() }
+    /// Makes an empty list, for pods with logs in `logs` and reports in `file`.
+    pub(super) fn new(logs: PathBuf, file: PathBuf) -> Self {
+        let (names, reports) = Default::default();
+        Self { logs, names, file, read: None, reports, unread: None }
+    }
+
+    /// Reads the reports on pods, if the file has changed. A file that cannot be read changes nothing. Returns whether
+    /// there are other reports now.
+    pub(super) fn update_reports(&mut self) -> bool {
+        let state = fs::metadata(&self.file).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()));
+        if state == self.read && self.unread.is_none() {
+            return false;
+        }
+        self.read = state;
+        let read = PodFile::read(&self.file);
+        self.unread = read.as_ref().err().map(ToString::to_string);
+        let Ok(file) = read else { return false };
+        let reports = file.pods.into_iter().map(|pod| (pod.name.clone(), pod)).collect();
+        let before = std::mem::replace(&mut self.reports, reports);
+        before != self.reports
+    }
+
+    /// Returns path and failure if the file with reports on pods cannot be read.
+    pub(super) fn unread_reports(&self) -> Option<(&Path, &str)> {
+        Some((&self.file, self.unread.as_deref()?))
+    }
+
+    /// Returns the ids of the pods that have batch lanes.
+    pub(super) fn lane_pods(&mut self) -> BTreeSet<String> {
+        let with_lanes = self.reports.values().filter(|pod| !pod.lanes.is_empty());
+        let with_lanes: BTreeSet<&String> = with_lanes.map(|pod| &pod.name).collect();
+        if !with_lanes.iter().all(|name| self.names.values().any(|known| known == *name)) {
+            self.names = read_names(&self.logs);
+        }
+        let ids = self.names.iter().filter(|(_, name)| with_lanes.contains(name));
+        ids.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Returns the CPUs of the batch lanes that the pod with this cgroup has; `None` if it has none.
+    pub(super) fn lanes(&mut self, group: &Path) -> Option<CpuSet> {
+        let lanes = &self.report(group)?.lanes;
+        (!lanes.is_empty()).then(|| lanes.iter().copied().collect())
+    }
+
+    /// Returns the objective that the pod with this cgroup has by annotation.
+    pub(super) fn objective(&mut self, group: &Path) -> Option<Objective> {
+        parse_objective(self.report(group)?.slo.as_ref()?).ok()
+    }
+
+    /// Returns each reported objective that cannot be read, with the name of its pod and the reason.
+    pub(super) fn wrong_objectives(&self) -> impl Iterator<Item = (&str, String)> {
+        let reported = self.reports.values().filter_map(|pod| Some((pod, pod.slo.as_ref()?)));
+        reported.filter_map(|(pod, slo)| Some((pod.name.as_str(), parse_objective(slo).err()?)))
+    }
+
+    fn report(&mut self, group: &Path) -> Option<&Pod> {
+        let name = self.name(group)?.to_owned();
+        self.reports.get(&name)
     }
 
     /// Returns NAMESPACE/NAME of the pod with this cgroup; `None` if the node does not have it.
@@ -70,7 +141,7 @@ fn read_names(logs: &Path) -> HashMap<String, String> {
 }
 
 /// Returns the id of the pod from the name of its cgroup.
-fn pod_uid(group: &Path) -> Option<String> {
+pub(super) fn pod_uid(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_str()?;
     let name = name.strip_suffix(".slice").unwrap_or(name);
     // The last "pod" counts: the name contains the names of the slices above, which may contain "pod" too.
@@ -115,6 +186,15 @@ pub(super) fn group_content(group: &Path, pids: &[u32], comm: impl Fn(u32) -> Op
     }
 }
 
+/// Returns those of a pod's processes that do its work: neither the process that holds its namespaces, which the kubelet
+/// gives no CPUs of its own, nor a runtime that has not started the container's program yet. `comm` returns the name of
+/// a process.
+pub fn working_processes(pids: impl IntoIterator<Item = u32>, comm: impl Fn(u32) -> Option<String>) -> BTreeSet<u32> {
+    let works =
+        |name: &str| name != PAUSE && name != MONITOR && !STARTING.iter().any(|starting| name.starts_with(starting));
+    pids.into_iter().filter(|pid| comm(*pid).is_some_and(|name| works(&name))).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +227,12 @@ mod tests {
         assert_eq!(of("/a", &[1], "python3"), GroupContent::Work);
         assert_eq!(of("/a", &[1, 2], "pause"), GroupContent::Work);
         assert_eq!(of("/crio-conmon-1.scope", &[1], "conmon"), GroupContent::Overhead);
+    }
+
+    #[test]
+    fn pause_process_does_no_work_of_a_pod() {
+        let comm = |pid: u32| Some(["pause", "runc:[2:INIT]", "redis-server"].get(pid as usize)?.to_string());
+        assert_eq!(working_processes(0..4, comm), BTreeSet::from([2]), "3 is gone");
     }
 
     #[test]

@@ -29,6 +29,20 @@ pub enum DiscoveryProblem {
         /// Directory in which names are looked for.
         logs: PathBuf,
     },
+    /// File with reports on pods that cannot be read.
+    PodFile {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason why it cannot be read.
+        why: String,
+    },
+    /// Objective of a pod, by annotation, that cannot be read.
+    PodObjective {
+        /// Name of the pod.
+        pod: String,
+        /// Reason why it cannot be read.
+        why: String,
+    },
     /// Service whose processes belong to another service.
     Taken {
         /// Name of the service that is not tracked.
@@ -94,6 +108,16 @@ impl fmt::Display for DiscoveryProblem {
                 "kubernetes: {count} pods have no name in {}, so they are never batch, and `exclude` and `pod` do not \
                  match them; let the agent read the kubelet's logs there",
                 logs.display()
+            ),
+            Self::PodFile { path, why } => write!(
+                f,
+                "kubernetes: cannot read {}: {why}; the agent goes on with the reports of before; restart sidelane-kube",
+                path.display()
+            ),
+            Self::PodObjective { pod, why } => write!(
+                f,
+                "pod {pod}: its annotation sidelane.dev/slo {why}; write it as in sidelane.dev/slo: \"p99=10ms\", and \
+                 create the pod again"
             ),
             Self::Taken { service, other } => {
                 write!(f, "service {service}: it has the same processes as service {other}; name each service once")

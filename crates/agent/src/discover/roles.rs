@@ -1,5 +1,9 @@
 //! Roles of cgroups by the rules of the file.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::pods::pod_uid;
 use crate::config::{Config, Glob, Match, PathMatch, PodClass};
 
 /// Role of a cgroup.
@@ -40,10 +44,12 @@ enum Pattern {
 /// Patterns of all rules of a file, with their roles.
 pub(super) struct Roles {
     patterns: Vec<(Pattern, Role)>,
+    /// Ids of the pods that have batch lanes. They are batch, as pods of the class BestEffort.
+    pub(super) lane_pods: BTreeSet<String>,
 }
 
 impl Roles {
-    pub(super) fn from_config(config: &Config) -> Self {
+    pub(super) fn from_config(config: &Config, lane_pods: BTreeSet<String>) -> Self {
         let services = config.services.iter().enumerate().filter_map(|(number, rule)| {
             let role = Role::Service(number);
             match &rule.matches {
@@ -56,7 +62,7 @@ impl Roles {
         let trees = trees.map(|(number, tree)| (Pattern::Glob(tree.cgroup.clone()), Role::Tree(number)));
         let pods = config.kubernetes.iter().flat_map(|kubernetes| kubernetes.pods());
         let pods = pods.map(|(class, glob)| (Pattern::Glob(glob), Role::Pod(class)));
-        Self { patterns: services.chain(trees).chain(pods).collect() }
+        Self { patterns: services.chain(trees).chain(pods).collect(), lane_pods }
     }
 
     /// Returns the role of the cgroup `path`. The cgroup above it has the role `parent_role`.
@@ -68,10 +74,17 @@ impl Roles {
         }
         let fits = self.patterns.iter().map(|(pattern, role)| (pattern.match_path(path), *role));
         match fits.max_by_key(|(fit, _)| *fit) {
+            Some((PathMatch::Matches, Role::Pod(_))) if self.is_lane_pod(path) => Role::Pod(PodClass::BestEffort),
             Some((PathMatch::Matches, role)) => role,
             Some((PathMatch::Leads, _)) => Role::Leads,
             _ => Role::None,
         }
+    }
+}
+
+impl Roles {
+    fn is_lane_pod(&self, path: &str) -> bool {
+        !self.lane_pods.is_empty() && pod_uid(Path::new(path)).is_some_and(|uid| self.lane_pods.contains(&uid))
     }
 }
 
@@ -98,7 +111,7 @@ mod tests {
     use super::*;
 
     fn parse_roles(text: &str) -> Roles {
-        Roles::from_config(&Config::parse("a.toml", text).expect("it can be read"))
+        Roles::from_config(&Config::parse("a.toml", text).expect("it can be read"), BTreeSet::new())
     }
 
     #[test]

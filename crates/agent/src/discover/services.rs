@@ -8,6 +8,7 @@ use sidelane_host::service::Service;
 use super::Finder;
 use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
+use super::pods::working_processes;
 use super::processes::SearchResult;
 use super::roles::Role;
 use crate::config::{Match, PathMatch, PodClass, ServiceSettings};
@@ -30,7 +31,7 @@ impl Finder {
             match self.service_id_of_group(&member) {
                 Some(id) => {
                     there.insert(id);
-                    self.update_service(id, known);
+                    self.update_service(id, known, changes);
                 }
                 None => newcomers.push((member, known)),
             }
@@ -62,7 +63,7 @@ impl Finder {
     }
 
     fn identify_pod(&mut self, path: &Path, class: PodClass) -> Option<IdentifiedService> {
-        if self.is_excluded(path) {
+        if self.is_excluded(path) || self.pods.lanes(path).is_some() {
             return None;
         }
         let name = self.pods.display_name(path);
@@ -72,7 +73,9 @@ impl Finder {
             return Some(self.service_by_rule(rule, &name));
         }
         let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != PodClass::BestEffort)?;
-        Some(IdentifiedService { name, settings: kubernetes.settings.clone(), rule: None })
+        let settings = kubernetes.settings.clone();
+        let slo = self.pods.objective(path).or(settings.slo);
+        Some(IdentifiedService { name, settings: ServiceSettings { slo, ..settings }, rule: None })
     }
 
     /// Returns whether the file excludes a pod.
@@ -97,17 +100,26 @@ impl Finder {
         self.services.values().find(at).map(|service| service.id)
     }
 
-    fn update_service(&mut self, id: ServiceId, known: IdentifiedService) {
+    /// Takes over name, settings and rule of a service. Another objective by annotation is a change.
+    fn update_service(&mut self, id: ServiceId, known: IdentifiedService, changes: &mut Changes) {
         let Some(service) = self.services.get_mut(&id) else { return };
         if service.group.as_ref().is_none_or(|group| service.name != name_with_path(&known.name, group)) {
             service.name = known.name;
         }
+        let is_annotated = known.rule.is_none() && service.rule.is_none() && known.settings.slo != service.settings.slo;
         (service.settings, service.rule) = (known.settings, known.rule);
+        if is_annotated {
+            changes.services_grew.push(service.clone());
+        }
     }
 
-    /// Adds a cgroup as a service, if it has processes. Returns whether it has.
+    /// Adds a cgroup as a service, if it has processes that work. Returns whether it has.
     fn add_group_service(&mut self, member: &Member, known: IdentifiedService, changes: &mut Changes) -> bool {
-        let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
+        let all = self.groups.processes(&member.path);
+        let pids = match member.role {
+            Role::Pod(_) => working_processes(all, |pid| self.process_name(pid)),
+            _ => all.into_iter().collect(),
+        };
         if pids.is_empty() {
             return false;
         }
@@ -156,7 +168,7 @@ impl Finder {
             }
             (SearchResult::Gone, _) => self.forget_search_service(search_index, changes),
         }
-        self.rename_search_service(search_index);
+        self.rename_search_service(search_index, changes);
     }
 
     /// Adds the result of a search as a service, unless another service has its processes.
@@ -198,10 +210,10 @@ impl Finder {
     }
 
     /// Renames the service of a search by the present file.
-    fn rename_search_service(&mut self, search_index: usize) {
+    fn rename_search_service(&mut self, search_index: usize, changes: &mut Changes) {
         let Some(id) = self.searches[search_index].id else { return };
         let known = self.service_by_rule(self.searches[search_index].rule, "");
-        self.update_service(id, known);
+        self.update_service(id, known, changes);
     }
 }
 

@@ -15,7 +15,7 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_report::terminal::{print, print_fitted};
 
 pub use sidelane_lanes::status::{
-    DecisionStatus, IdleTimeStatus, LaneStatus, ObservedDay, ObservedStatus, OverlapStatus, RequestStatus,
+    DecisionStatus, IdleTimeStatus, LaneStatus, ObservedDay, ObservedStatus, OfferStatus, OverlapStatus, RequestStatus,
     ServiceStatus, SlowdownStatus, SlowerStatus,
 };
 

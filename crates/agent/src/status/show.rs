@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{
-    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ObservedDay, ObservedStatus, OverlapStatus,
+    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, LaneStatus, NoteStatus, ObservedDay, ObservedStatus, OfferStatus,
+    OverlapStatus,
     ProxyStatus, ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
 };
 use sidelane_hurry::format_threshold;
@@ -25,7 +26,11 @@ impl fmt::Display for Snapshot {
         if !self.services.is_empty() {
             writeln!(f, "\nservices")?;
         }
-        self.services.iter().try_for_each(|service| write_service(f, service))?;
+        for service in &self.services {
+            write_service(f, service)?;
+            let lanes = self.lanes.iter().filter(|lane| lane.service == service.name);
+            lanes.into_iter().try_for_each(|lane| write_offer(f, lane))?;
+        }
         if !self.containers.is_empty() {
             writeln!(f, "\ncontainers")?;
         }
@@ -142,6 +147,12 @@ fn format_long_time(seconds: f64) -> String {
         60.0..3_600.0 => format!("{:.0} min", seconds / 60.0),
         _ => format!("{:.1} h", seconds / 3_600.0),
     }
+}
+
+fn write_offer(f: &mut fmt::Formatter<'_>, lane: &LaneStatus) -> fmt::Result {
+    let Some(OfferStatus { share_percent, withdrawn_because, .. }) = &lane.offer else { return Ok(()) };
+    let state = withdrawn_because.as_ref().map_or_else(|| "offered".to_owned(), |why| format!("not offered: {why}"));
+    writeln!(f, "    lane {} {state}; {share_percent:.0} % of it was open to batch in the last minute", lane.cpu)
 }
 
 fn write_overlap(f: &mut fmt::Formatter<'_>, overlap: &OverlapStatus) -> fmt::Result {
@@ -340,6 +351,24 @@ threads on big and little cores
         (observed.recordings_count, observed.recordings) = (2, Some("/var/lib/sidelane/web".into()));
         let text = shown(&observed);
         assert!(text.contains("2 recording(s); what policies would give: `sidelane estimate /var/lib/sidelane/web`"));
+    }
+
+    #[test]
+    fn offer_of_a_lane_is_a_line_below_its_service() {
+        let offer = OfferStatus { lent: true, share_percent: 41.6, withdrawn_because: None };
+        let why = Some("the service leaves too little of the lane".to_owned());
+        let withdrawn = OfferStatus { lent: false, share_percent: 4.0, withdrawn_because: why };
+        let lane = |cpu, offer| LaneStatus { cpu, service: "web".into(), offer: Some(offer), ..Default::default() };
+        let service = ServiceStatus { name: "web".into(), ..Default::default() };
+        let lanes = vec![lane(1, offer), lane(3, withdrawn), LaneStatus { offer: None, ..lane(0, Default::default()) }];
+        let shown = Snapshot { services: vec![service], lanes, ..Default::default() }.to_string();
+        let lines: Vec<&str> = shown.lines().filter(|line| line.starts_with("    lane ")).collect();
+        let expected = [
+            "    lane 1 offered; 42 % of it was open to batch in the last minute",
+            "    lane 3 not offered: the service leaves too little of the lane; 4 % of it was open to batch in the \
+             last minute",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `<!-- not run: REASON -->` | cannot run in a test, for a reason in [`page::REASONS`] |
 //! | `<!-- run by PAGE -->` | is not run again: each of its lines begins a line of a block that PAGE runs |
+//! | `<!-- run by make test-kubernetes -->` | is run by that test, on a node of its own |
 //! | `<!-- exits with 0 or 99 -->` | ends with a command that may exit with each of these codes |
 //! | `<!-- Ctrl-C after 5 s -->` | ends with a command that runs until Ctrl-C |
 
@@ -25,6 +26,8 @@ use common::{can_observe_requests, holds_within, lock_lanes, process};
 use page::{Page, Rule, root};
 use session::Session;
 
+/// Command that runs the blocks that need a cluster.
+const KUBERNETES_TEST: &str = "make test-kubernetes";
 /// Largest number of blocks that no machine runs.
 const NOT_RUN_MAX: usize = 12;
 /// Time limit for processes that a page's commands have told to end.
@@ -55,6 +58,7 @@ pages! {
     gc_backup: "docs/guides/gc-backup.md",
     haproxy: "docs/guides/haproxy.md",
     install: "docs/guides/install.md",
+    kubernetes: "docs/guides/kubernetes.md",
     messages: "docs/guides/messages.md",
     objective: "docs/guides/objective.md",
     questions: "docs/guides/questions.md",
@@ -128,6 +132,9 @@ fn each_block_says_whether_it_runs() {
     for page in &pages {
         for block in page.commands() {
             let Rule::RunBy(path) = &block.rule else { continue };
+            if path == KUBERNETES_TEST {
+                continue;
+            }
             let Some(other) = pages.iter().find(|page| page.path == *path) else {
                 problems.push(format!("{}:{}: {path} is no page with a test", page.path, block.line));
                 continue;

@@ -1,6 +1,7 @@
 //! Tests of Kubernetes nodes, by their cgroups: the same pods under each driver, runtime and version.
 
-use super::machine::TestMachine;
+use super::machine::{TestFinder, TestMachine};
+use crate::pod_file::{Pod, PodFile};
 
 const NODES: [(&str, &str); 7] = [
     ("v2 systemd containerd", include_str!("../../../tests/fixtures/kubernetes/v2-systemd-containerd.txt")),
@@ -142,4 +143,83 @@ fn node_without_pods_is_reported() {
         look.problems(),
         ["kubernetes: no cgroup of pods was found; start the kubelet, or name its group as cgroup of [kubernetes]"]
     );
+}
+
+/// Reports that a pod has lanes, or an objective.
+fn report(node: &TestMachine, pods: &[(&str, &[u32], Option<&str>)]) {
+    let pod = |(name, lanes, slo): &(&str, &[u32], Option<&str>)| Pod {
+        name: (*name).to_owned(),
+        lanes: lanes.to_vec(),
+        slo: slo.map(str::to_owned),
+    };
+    PodFile { pods: pods.iter().map(pod).collect() }.write(&node.pod_file()).unwrap();
+}
+
+#[test]
+fn pod_with_lanes_is_batch_whatever_its_class() {
+    for (name, listing) in NODES {
+        let node = TestMachine::from_listing(listing);
+        let mut look = node.finder("kubernetes = true");
+        look.scan_later();
+        report(&node, &[("default/web-5d9c7b", &[3], None), ("batch/crunch-1", &[5, 7], None)]);
+        let changes = look.scan_later();
+        assert_eq!(look.services(), ["default/redis-0", "kube-system/etcd-node1"], "{name}");
+        assert_eq!(changes.services_gone.len(), 1, "{name}");
+        let lanes = |look: &TestFinder, pod: &str| {
+            let container = look.finder.containers().find(|one| one.name.starts_with(pod)).expect("a container");
+            (
+                container.lanes.as_ref().map(ToString::to_string),
+                container.cpu_demand.cpus,
+                container.tree == container.top,
+            )
+        };
+        // The group above a Burstable pod is not batch.
+        assert_eq!(lanes(&look, "default/web-5d9c7b"), (Some("3".into()), 1, true), "{name}");
+        assert_eq!(lanes(&look, "batch/crunch-1"), (Some("5,7".into()), 2, false), "{name}");
+        assert_eq!(lanes(&look, "batch/zip-2").0, None, "{name}");
+        assert_eq!(changes.containers_changed.len(), 1, "{name}: crunch-1 was batch before");
+        assert!(look.scan_later().is_empty(), "{name}");
+        report(&node, &[]);
+        look.scan_later();
+        assert_eq!(look.services().len(), 3, "{name}");
+        assert_eq!(lanes(&look, "batch/crunch-1").0, None, "{name}");
+    }
+}
+
+#[test]
+fn rule_for_pods_makes_no_service_of_a_pod_with_lanes() {
+    let node = kubernetes_node();
+    report(&node, &[("default/redis-0", &[3], None)]);
+    let mut look = node.finder("kubernetes = true\n[[service]]\nname = \"redis\"\npod = \"default/*\"\n");
+    look.scan_later();
+    assert_eq!(look.services(), ["kube-system/etcd-node1", "redis:web-5d9c7b"]);
+}
+
+#[test]
+fn objective_by_annotation_goes_before_that_of_all_pods() {
+    let node = kubernetes_node();
+    let mut look = node.finder("[kubernetes]\nslo = \"p99=50ms\"");
+    look.scan_later();
+    report(&node, &[("default/redis-0", &[], Some("p99=10ms")), ("default/web-5d9c7b", &[], Some("fast"))]);
+    let changes = look.scan_later();
+    let limits = changes.services_grew.iter().map(|service| service.settings.slo.map(|slo| slo.limit_ns));
+    assert_eq!(limits.collect::<Vec<_>>(), [Some(10_000_000)]);
+    let problems = look.problems();
+    assert!(problems.len() == 1 && problems[0].starts_with("pod default/web-5d9c7b: its annotation"), "{problems:?}");
+    assert!(look.scan_later().is_empty());
+}
+
+#[test]
+fn unreadable_reports_change_nothing_and_are_noted() {
+    let node = kubernetes_node();
+    report(&node, &[("default/web-5d9c7b", &[3], None)]);
+    let mut look = node.finder("kubernetes = true");
+    look.scan_later();
+    std::fs::write(node.pod_file(), "{").unwrap();
+    assert!(look.scan_later().is_empty());
+    let problems = look.problems();
+    assert!(problems.len() == 1 && problems[0].contains("pods.json"), "{problems:?}");
+    report(&node, &[("default/web-5d9c7b", &[3], None)]);
+    look.scan_later();
+    assert_eq!(look.problems(), Vec::<String>::new());
 }

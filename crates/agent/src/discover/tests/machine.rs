@@ -92,12 +92,18 @@ impl TestMachine {
             hierarchies: Some(self.hierarchies.clone()),
             proc: self.dir.path().join("proc"),
             pod_logs: self.dir.path().join("pods"),
+            pod_file: self.pod_file(),
         };
         TestFinder { finder: Finder::for_machine(&config, machine), now: 0 }
     }
 
     pub(super) fn path(&self) -> &Path {
         self.dir.path()
+    }
+
+    /// Returns the path of the file with reports on pods.
+    pub(super) fn pod_file(&self) -> PathBuf {
+        self.dir.path().join("pods.json")
     }
 }
 
