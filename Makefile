@@ -3,8 +3,8 @@
 
 LAB := target/release/sidelane-lab
 
-.PHONY: demo test test-noise test-faults test-clients test-otlp test-java test-smt test-kernels test-deb build dist install deb \
-	tarball java check loom fuzz mutants clean deps packaging-tool
+.PHONY: demo test test-noise test-faults test-clients test-otlp test-kubernetes test-java test-smt test-kernels test-deb build dist \
+	install deb tarball java check loom fuzz mutants clean deps packaging-tool
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo:
@@ -78,6 +78,12 @@ test-otlp:
 	@scripts/deps.sh otlp
 	cargo build -p sidelane
 	@scripts/test-otlp.sh
+
+# Lanes as a resource of Kubernetes, on a real control plane and node on loopback. Builds Kubernetes once.
+test-kubernetes:
+	@scripts/deps.sh test
+	cargo build -p sidelane -p sidelane-kube
+	@scripts/test-kubernetes.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped without a JDK or Maven.
 test-java:

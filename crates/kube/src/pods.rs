@@ -1,0 +1,211 @@
+//! Reports to the agent which pods have lanes, and which services have an objective by annotation.
+//!
+//! The kubelet's pod resources say which pod has which device, and the container runtime has the annotations of pods.
+//! The report is a file, so that the agent and this program may end and start independently.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_agent::pod_file::{POD_FILE, Pod, PodFile};
+use sidelane_report::terminal::{Level, eprint_with_level};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
+use crate::api::runtime::runtime_service_client::RuntimeServiceClient;
+use crate::api::{
+    ListPodResourcesRequest, ListPodResourcesResponse, ListPodSandboxRequest, ListPodSandboxResponse, PodSandboxFilter,
+    PodSandboxState,
+};
+use crate::channel::connect;
+use crate::device_plugin::{RESOURCE, cpu_of};
+
+/// Annotation of a pod with the objective of its requests.
+const SLO_ANNOTATION: &str = "sidelane.dev/slo";
+/// Interval of reports.
+const UPDATE_EVERY: Duration = Duration::from_secs(1);
+/// Interval of reports while the kubelet does not list a device that it has just allocated.
+const EXPECT_EVERY: Duration = Duration::from_millis(10);
+/// Number of reports after an allocation. The kubelet lists the device within microseconds.
+const EXPECT_TIMES: usize = 50;
+/// Largest answer of the kubelet or the runtime, which grows with the pods of the node.
+const ANSWER_MAX: usize = 64 << 20;
+
+/// Reporter of pods to the agent.
+pub struct PodReporter {
+    /// Socket of the kubelet's pod resources.
+    pod_resources: PathBuf,
+    /// Socket of the container runtime.
+    runtime: PathBuf,
+    state: Mutex<State>,
+    expected: std::sync::Mutex<BTreeSet<String>>,
+    allocated: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Content of the file; `None` before the first report.
+    written: Option<PodFile>,
+    /// Objectives by pod, from the last answer of the runtime.
+    objectives: BTreeMap<String, String>,
+    /// Failure that was printed last.
+    failure: Option<String>,
+}
+
+impl PodReporter {
+    /// Makes a reporter for a kubelet with this folder, and a container runtime at this socket.
+    pub fn new(kubelet_dir: &Path, runtime: PathBuf) -> Self {
+        let pod_resources = kubelet_dir.join("pod-resources/kubelet.sock");
+        let (state, expected, allocated) = Default::default();
+        Self { pod_resources, runtime, state, expected, allocated }
+    }
+
+    /// Notes devices that the kubelet allocates now: the pod is reported as soon as the kubelet lists them, which is
+    /// before any process of the pod runs.
+    pub fn expect(&self, ids: impl IntoIterator<Item = String>) {
+        self.expected.lock().expect("no panic while locked").extend(ids);
+        self.allocated.notify_one();
+    }
+
+    /// Reports for ever: every second, and after allocations.
+    pub async fn run(self: Arc<Self>) {
+        let mut ticks = interval(UPDATE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let is_allocation = tokio::select! {
+                _ = ticks.tick() => false,
+                () = self.allocated.notified() => true,
+            };
+            if is_allocation {
+                self.report_expected().await;
+            }
+            let updated = self.update().await;
+            self.print_failure(updated.err().map(|error| format!("{error:#}"))).await;
+        }
+    }
+
+    async fn report_expected(&self) {
+        for _ in 0..EXPECT_TIMES {
+            let _ = self.update().await;
+            if self.expected.lock().expect("no panic while locked").is_empty() {
+                return;
+            }
+            tokio::time::sleep(EXPECT_EVERY).await;
+        }
+        self.expected.lock().expect("no panic while locked").clear();
+    }
+
+    /// Writes the agent's file, if something has changed.
+    ///
+    /// # Errors
+    /// If the kubelet or the runtime does not answer, or the file cannot be written. The pods that have lanes are
+    /// reported even if the runtime does not answer.
+    pub async fn update(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        let resources = self.list_resources().await?;
+        let lanes = lanes_by_pod(&resources);
+        self.expected.lock().expect("no panic while locked").retain(|id| !has_device(&resources, id));
+        let objectives = self.list_sandboxes().await;
+        if let Ok(sandboxes) = &objectives {
+            state.objectives = objectives_by_pod(sandboxes);
+        }
+        let pods = merge(lanes, &state.objectives);
+        if state.written.as_ref() != Some(&pods) {
+            pods.write(Path::new(POD_FILE))
+                .with_context(|| format!("cannot write {POD_FILE}; run sidelane-kube as root"))?;
+            state.written = Some(pods);
+        }
+        objectives.map(drop)
+    }
+
+    async fn print_failure(&self, failure: Option<String>) {
+        let mut state = self.state.lock().await;
+        if state.failure != failure {
+            if let Some(failure) = &failure {
+                warn(failure);
+            }
+            state.failure = failure;
+        }
+    }
+
+    async fn list_resources(&self) -> Result<ListPodResourcesResponse> {
+        let asked = async {
+            let mut client = PodResourcesListerClient::new(connect(&self.pod_resources).await?)
+                .max_decoding_message_size(ANSWER_MAX);
+            Ok::<_, anyhow::Error>(client.list(ListPodResourcesRequest {}).await?.into_inner())
+        };
+        let answer = asked.await;
+        answer.with_context(|| {
+            format!(
+                "cannot ask the kubelet at {} which pods have lanes; check that it runs, or name its folder by \
+                 --kubelet-dir",
+                self.pod_resources.display()
+            )
+        })
+    }
+
+    async fn list_sandboxes(&self) -> Result<ListPodSandboxResponse> {
+        let asked = async {
+            let mut client =
+                RuntimeServiceClient::new(connect(&self.runtime).await?).max_decoding_message_size(ANSWER_MAX);
+            let ready = PodSandboxFilter { state: Some(PodSandboxState { state: 0 }) };
+            let request = ListPodSandboxRequest { filter: Some(ready) };
+            Ok::<_, anyhow::Error>(client.list_pod_sandbox(request).await?.into_inner())
+        };
+        let answer = asked.await;
+        answer.with_context(|| {
+            format!(
+                "cannot ask the container runtime at {} for annotations of pods; name its socket by --runtime",
+                self.runtime.display()
+            )
+        })
+    }
+}
+
+fn warn(text: impl Display) {
+    eprint_with_level(Level::Warning, &format!("sidelane-kube: {text}"));
+}
+
+fn has_device(resources: &ListPodResourcesResponse, id: &str) -> bool {
+    let containers = resources.pods.iter().flat_map(|pod| &pod.containers);
+    let devices = containers.flat_map(|container| &container.devices).filter(|of| of.resource_name == RESOURCE);
+    devices.flat_map(|of| &of.ids).any(|other| other == id)
+}
+
+/// Returns the CPUs of the lanes that each pod has, by NAMESPACE/NAME.
+fn lanes_by_pod(resources: &ListPodResourcesResponse) -> BTreeMap<String, BTreeSet<u32>> {
+    let mut lanes: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for pod in &resources.pods {
+        let devices = pod.containers.iter().flat_map(|container| &container.devices);
+        let ids = devices.filter(|devices| devices.resource_name == RESOURCE).flat_map(|devices| &devices.ids);
+        let cpus: BTreeSet<u32> = ids.filter_map(|id| cpu_of(id)).collect();
+        if !cpus.is_empty() {
+            lanes.entry(format!("{}/{}", pod.namespace, pod.name)).or_default().extend(cpus);
+        }
+    }
+    lanes
+}
+
+/// Returns the objectives that pods have by annotation, by NAMESPACE/NAME.
+fn objectives_by_pod(sandboxes: &ListPodSandboxResponse) -> BTreeMap<String, String> {
+    let annotated = sandboxes.sandboxes.iter().filter_map(|sandbox| {
+        let metadata = sandbox.metadata.as_ref()?;
+        let slo = sandbox.annotations.get(SLO_ANNOTATION)?;
+        Some((format!("{}/{}", metadata.namespace, metadata.name), slo.clone()))
+    });
+    annotated.collect()
+}
+
+fn merge(lanes: BTreeMap<String, BTreeSet<u32>>, objectives: &BTreeMap<String, String>) -> PodFile {
+    let names: BTreeSet<&String> = lanes.keys().chain(objectives.keys()).collect();
+    let pod = |name: &String| Pod {
+        name: name.clone(),
+        lanes: lanes.get(name).map_or_else(Vec::new, |cpus| cpus.iter().copied().collect()),
+        slo: objectives.get(name).cloned(),
+    };
+    PodFile { pods: names.into_iter().map(pod).collect() }
+}

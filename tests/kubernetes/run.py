@@ -1,0 +1,391 @@
+"""Lanes as a resource of Kubernetes, on a real control plane and a real node.
+
+    run.py BINARIES CACHE [TEST...]
+
+BINARIES has sidelane and sidelane-kube; CACHE is what scripts/test-kubernetes.sh has made. All tests use one node, in
+their order here. One line for each test, and a last line with counts. Needs namespaces of its own for mounts and
+the network.
+"""
+
+import contextlib
+import fcntl
+import glob
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from cluster import Cluster, Failure, free_port, node_groups, wait_until
+
+RESOURCE = "sidelane.dev/lane"
+# The kubelet gives the service a CPU of its own; the other CPU is the lane beside it.
+SERVICE_CPU, LANE = "1", "0"
+
+binaries, cache, only = sys.argv[1], sys.argv[2], sys.argv[3:]
+root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+cluster = Cluster(binaries, cache)
+# Other tests with an agent wait for this lock.
+lanes_lock = open(os.path.join(tempfile.gettempdir(), "sidelane-tests-lanes.lock"), "w")
+
+
+def pod(name, image, command, resources, annotations=None):
+    container = {
+        "name": "main", "image": image, "command": command, "resources": {"limits": resources, "requests": resources},
+    }
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
+        "spec": {
+            "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 1, "containers": [container],
+        },
+    }
+
+
+def redis_pod():
+    """A service of the class Guaranteed: the kubelet gives it a CPU of its own."""
+    return pod("redis", "redis:8", None, {"cpu": "1", "memory": "64Mi"}, {"sidelane.dev/slo": "p99=10ms"})
+
+
+def batch_pod(name, **resources):
+    return pod(name, "busybox:1", ["/bin/sh", "-c", "while :; do :; done"], {RESOURCE: "1", **resources})
+
+
+def redis_cli(*command):
+    return ["redis-cli", "-h", cluster.pod("redis")["status"]["podIP"], *command]
+
+
+def redis(*command):
+    return subprocess.run(redis_cli(*command), capture_output=True, text=True, timeout=30).stdout.strip()
+
+
+def status():
+    shown = subprocess.run([f"{binaries}/sidelane", "status", "--json"], capture_output=True, text=True)
+    return json.loads(shown.stdout) if shown.returncode == 0 else {}
+
+
+def offer():
+    lanes = [lane for lane in status().get("lanes", []) if lane["cpu"] == int(LANE)]
+    return lanes[0].get("offer") if lanes else None
+
+
+def container_id(name):
+    return cluster.pod(name)["status"]["containerStatuses"][0]["containerID"].split("//")[1]
+
+
+def group_of(name, controller):
+    """Returns the folder of the container's cgroup."""
+    found = subprocess.run(
+        ["find", *[group for group in node_groups() if f"/{controller}/" in group], "-name", container_id(name)],
+        capture_output=True, text=True,
+    )
+    return found.stdout.split("\n")[0]
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().strip()
+
+
+def cpus_of(name):
+    return read(group_of(name, "cpuset") + "/cpuset.cpus")
+
+
+def cpu_ns(name):
+    return int(read(group_of(name, "cpuacct") + "/cpuacct.usage"))
+
+
+def start_agent():
+    file = cluster.write("sidelane.toml", f"""
+        kubernetes = true
+        [policy]
+        kind = "unmanaged"
+        siblings = ["0,1"]
+        [lanes]
+        [metrics]
+        listen = "127.0.0.1:{free_port()}"
+        [audit]
+        file = "{cluster.dir}/audit.jsonl"
+        """)
+    agent = cluster.start("sidelane", f"{binaries}/sidelane", "agent", "--config", file)
+
+    def answers():
+        if agent.poll() is not None:
+            raise Failure(f"the agent has ended: {cluster.log('sidelane')}")
+        return status()["agent"]["pid"] == agent.pid
+
+    wait_until("the agent answers", answers)
+
+
+@contextlib.contextmanager
+def saturated():
+    """While redis computes, all of its CPU is busy."""
+    busy = subprocess.Popen(redis_cli("eval", "while true do end", "0"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        wait_until("redis is idle", lambda: redis("script", "kill") == "OK" or redis("ping") == "PONG")
+        busy.wait(30)
+
+
+def seconds_until(what, condition, limit):
+    began = time.monotonic()
+    wait_until(what, condition, limit)
+    return time.monotonic() - began
+
+
+# ---- Tests, in their order ----
+
+
+def node_offers_the_lane_of_a_guaranteed_pod():
+    cluster.create(redis_pod())
+    wait_until("redis answers", lambda: redis("ping") == "PONG")
+    wait_until("the kubelet gives redis a CPU", lambda: cpus_of("redis") == SERVICE_CPU)
+    fcntl.flock(lanes_lock, fcntl.LOCK_EX)
+    start_agent()
+    cluster.start("sidelane-kube", f"{binaries}/sidelane-kube")
+    wait_until("the agent offers the lane", lambda: offer()["lent"], 40)
+    took = seconds_until("the node has a lane", lambda: cluster.allocatable(RESOURCE) == 1, 20)
+    return f"{took:.1f} s after the agent's offer"
+
+
+def pod_that_asks_for_a_lane_runs():
+    cluster.create(batch_pod("batch"))
+    took = seconds_until("batch runs", lambda: cluster.phase("batch") == "Running", 30)
+    return f"after {took:.1f} s, on CPUs {cpus_of('batch')}"
+
+
+def saturated_service_takes_no_new_batch():
+    cluster.delete_pod("batch")
+    with saturated():
+        withdrawn = seconds_until("the lane is withdrawn", lambda: not offer()["lent"], 10)
+        node = seconds_until("the node has no lane", lambda: cluster.allocatable(RESOURCE) == 0, 10)
+        cluster.create(batch_pod("batch"))
+        wait_until("it is not scheduled", lambda: has_event("batch", "FailedScheduling"), 30)
+        if cluster.phase("batch") != "Pending":
+            raise Failure(f"the pod is {cluster.phase('batch')}")
+    lent = seconds_until("the lane is lent again", lambda: offer()["lent"], 30)
+    runs = seconds_until("batch runs", lambda: cluster.phase("batch") == "Running", 30)
+    return f"withdrawn after {withdrawn:.1f} s, at the node {node:.1f} s later; lent {lent:.1f} s after, " \
+           f"batch runs {runs:.1f} s later"
+
+
+def batch_is_confined_to_its_lane():
+    wait_until("the agent has the pod", lambda: container("batch") and container("batch")["cpus"] == LANE, 10)
+    services = [service["name"] for service in status()["services"]]
+    if services != ["default/redis"]:
+        raise Failure(f"services are {services}")
+    slo = status()["services"][0]["requests"]["slo"]
+    if slo.replace(" ", "") != "p99=10ms":
+        raise Failure(f"the objective of redis is {slo}, not that of its annotation")
+    before = cpu_ns("batch")
+    wait_until("batch gets CPU time", lambda: cpu_ns("batch") > before + 100_000_000, 30)
+    return f"wants {container('batch')['wanted_cpus']} CPU by {container('batch')['wanted_from']}"
+
+
+def burstable_pod_with_a_lane_is_batch():
+    cluster.delete_pod("batch")
+    cluster.create(batch_pod("batch", memory="32Mi"))
+    wait_until("batch runs", lambda: cluster.phase("batch") == "Running", 30)
+    qos = cluster.pod("batch")["status"]["qosClass"]
+    wait_until("the agent has the pod", lambda: container("batch") and container("batch")["cpus"] == LANE, 10)
+    if any(service["name"] == "default/batch" for service in status()["services"]):
+        raise Failure("it is a service, too")
+    if f"batch lanes {LANE}" in audited("drop"):
+        raise Failure("the pod was taken for a service at first, and the lane was dropped")
+    return f"class {qos}"
+
+
+def batch_is_held_while_the_service_is_saturated_and_may_be_deleted():
+    with saturated():
+        wait_until("batch is held", lambda: container("batch")["state"] == "paused", 10)
+        before = cpu_ns("batch")
+        time.sleep(1)
+        got = (cpu_ns("batch") - before) / 1e9
+        cluster.delete_pod("batch")
+    if frozen_groups():
+        raise Failure(f"frozen: {frozen_groups()}")
+    return f"it got {100 * got:.1f} % of a second beside the saturated service"
+
+
+def pods_run_on_when_the_agent_is_killed():
+    wait_until("the node has a lane", lambda: cluster.allocatable(RESOURCE) == 1, 60)
+    cluster.create(batch_pod("batch"))
+    wait_until("batch is confined", lambda: container("batch") and container("batch")["cpus"] == LANE, 30)
+    cluster.end("sidelane", signal.SIGKILL)
+    check_runs_on("batch", "redis")
+    gone = seconds_until("the node has no lane", lambda: cluster.allocatable(RESOURCE) == 0, 20)
+    wait_until("the guardian has undone all", lambda: cpus_of("batch") == LANE and not frozen_groups(), 10)
+    start_agent()
+    wait_until("the agent offers the lane", lambda: offer()["lent"], 40)
+    wait_until("the node has a lane", lambda: cluster.allocatable(RESOURCE) == 1, 20)
+    wait_until("the agent has the pod", lambda: container("batch")["wanted_from"] == "its lanes", 10)
+    return f"no lane on offer {gone:.1f} s after"
+
+
+def lanes_are_registered_again_when_the_kubelet_restarts():
+    count = cluster.log("sidelane-kube").count("is registered")
+    cluster.end("kubelet")
+    check_runs_on("batch", "redis")
+    cluster.start("kubelet")
+    listens = "/var/lib/kubelet/device-plugins/kubelet.sock"
+    wait_until("the kubelet listens", lambda: is_listening(listens))
+    took = seconds_until("it is registered", lambda: cluster.log("sidelane-kube").count("is registered") > count, 10)
+    wait_until("the node has a lane", lambda: cluster.allocatable(RESOURCE) == 1, 30)
+    check_runs_on("batch", "redis")
+    return f"after {took:.1f} s"
+
+
+def pods_run_on_when_containerd_restarts():
+    cluster.end("containerd", signal.SIGKILL)
+    check_runs_on("batch", "redis")
+    cluster.start("containerd")
+    wait_until("containerd is ready", lambda: cluster.ctr("version").returncode == 0)
+    wait_until("the node is ready", cluster.is_node_ready)
+    check_runs_on("batch", "redis")
+    wait_until("the agent has the pod", lambda: container("batch")["cpus"] == LANE, 10)
+    cluster.delete_pod("batch")
+    cluster.create(batch_pod("batch"))
+    took = seconds_until("batch runs", lambda: cluster.phase("batch") == "Running", 60)
+    return f"a new pod runs after {took:.1f} s"
+
+
+def nothing_stays_when_all_have_ended():
+    cluster.end("sidelane-kube")
+    cluster.end("sidelane")
+    check_runs_on("batch", "redis")
+    if frozen_groups():
+        raise Failure(f"frozen: {frozen_groups()}")
+    # A container that started in a narrowed group gets the group's CPUs back. The kubelet knows better.
+    took = seconds_until("batch has the kubelet's CPUs", lambda: cpus_of("batch") == LANE, 20)
+    return f"none is frozen, and batch has the kubelet's CPUs after {took:.1f} s"
+
+
+def commands_of_the_guide_work():
+    """The blocks of docs/guides/kubernetes.md, as printed, but for those of docker."""
+    cluster.delete_pod("batch")
+    cluster.delete_pod("redis")
+    clone = f"{cluster.dir}/clone"
+    shutil.copytree(f"{root}/packaging/kubernetes", f"{clone}/packaging/kubernetes")
+    # The CPUs of this machine are no siblings for the kernel.
+    with open(f"{clone}/packaging/kubernetes/sidelane.toml", "r+") as file:
+        text = file.read().replace("[policy]\n", '[policy]\nsiblings = ["0,1"]\n')
+        file.seek(0)
+        file.write(text)
+    with open(f"{root}/docs/guides/kubernetes.md") as file:
+        blocks = file.read().split("<!-- run by make test-kubernetes -->\n```sh\n")[1:]
+    lines = [line for block in blocks for line in block.split("```")[0].splitlines()]
+    environment = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "KUBECONFIG": cluster.kubeconfig}
+    for line in lines:
+        ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=clone, env=environment)
+        if ended.returncode != 0:
+            raise Failure(f"{line}: {ended.stdout}{ended.stderr}")
+        if "rollout status" in line:
+            give_real_time("sidelane")
+    wait_until("the agent's pod has ended", lambda: not status(), 60)
+    return f"{len(lines)} commands"
+
+
+def give_real_time(namespace):
+    """Lets the only pod of a namespace use real-time classes, where version 1 of cgroups gives no group time for them."""
+    found = cluster.get(f"/api/v1/namespaces/{namespace}/pods")["items"][0]
+    for group in [group for group in node_groups() if "/cpu/" in group]:
+        pods = glob.glob(f"{group}/**/pod{found['metadata']['uid']}", recursive=True)
+        above = [group, os.path.dirname(pods[0]), pods[0]]
+        for depth, folder in enumerate(above + glob.glob(f"{pods[0]}/*/")):
+            with contextlib.suppress(OSError), open(f"{folder}/cpu.rt_runtime_us", "w") as file:
+                file.write(str(900_000 // 2**depth if depth < 3 else 50_000))
+
+
+def container(name):
+    """Returns what the agent says of the only container of a pod."""
+    found = [one for one in status().get("containers", []) if one["name"].startswith(f"default/{name}:")]
+    return found[0] if found else None
+
+
+def check_runs_on(*names):
+    for name in names:
+        if name == "redis":
+            wait_until("redis answers", lambda: redis("ping") == "PONG", 10)
+            continue
+        before = wait_until(f"{name} has a group", lambda: cpu_ns(name), 10)
+        wait_until(f"{name} gets CPU time", lambda: cpu_ns(name) > before + 10_000_000, 30)
+
+
+def frozen_groups():
+    """Returns the pods' cgroups that are frozen."""
+    shown = subprocess.run(
+        ["grep", "-rlE", "FROZEN|FREEZING", "--include=freezer.state", *node_groups()], capture_output=True, text=True)
+    return shown.stdout.split()
+
+
+def audited(action):
+    lines = [json.loads(line) for line in read(f"{cluster.dir}/audit.jsonl").split("\n")]
+    return "\n".join(line.get("why", "") for line in lines if line.get("action") == action)
+
+
+def is_listening(path):
+    with socket.socket(socket.AF_UNIX) as found:
+        found.connect(path)
+        return True
+
+
+def has_event(name, reason):
+    events = cluster.get("/api/v1/namespaces/default/events")["items"]
+    return any(event["involvedObject"]["name"] == name and event["reason"] == reason for event in events)
+
+
+TESTS = [
+    node_offers_the_lane_of_a_guaranteed_pod,
+    pod_that_asks_for_a_lane_runs,
+    batch_is_confined_to_its_lane,
+    saturated_service_takes_no_new_batch,
+    burstable_pod_with_a_lane_is_batch,
+    batch_is_held_while_the_service_is_saturated_and_may_be_deleted,
+    pods_run_on_when_the_agent_is_killed,
+    lanes_are_registered_again_when_the_kubelet_restarts,
+    pods_run_on_when_containerd_restarts,
+    nothing_stays_when_all_have_ended,
+    commands_of_the_guide_work,
+]
+
+
+def main():
+    failed = passed = 0
+    try:
+        cluster.run()
+        for test in TESTS:
+            if only and test.__name__ not in only:
+                continue
+            try:
+                print(f"{test.__name__}: passed, {test()}", flush=True)
+                passed += 1
+            except Exception as error:
+                print(f"{test.__name__}: FAILED: {type(error).__name__}: {error}", flush=True)
+                failed += 1
+                break
+    except Failure as error:
+        print(f"the node cannot be started: FAILED: {error}")
+        failed += 1
+    finally:
+        if failed:
+            shutil.rmtree(f"{cache}/logs", ignore_errors=True)
+            shutil.copytree(f"{cluster.dir}/logs", f"{cache}/logs")
+            shutil.copytree(f"{cluster.dir}/var/log/pods", f"{cache}/logs/pods")
+            print(f"the logs of all programs and pods are in {cache}/logs")
+        left = cluster.stop()
+    if left:
+        print(f"left behind: FAILED: {left}")
+        failed += 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    # An interrupt ends the cluster, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
+    sys.exit(main())
