@@ -20,12 +20,24 @@ const SIDELANE: &str = "sidelane";
 /// Interval of checks whether a program has ended. It prints less than a pipe holds.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Returns the path of the program `name`: beside this binary, or on the PATH.
-fn find_program(name: &str) -> Option<PathBuf> {
+/// Folders of programs for administrators, which the PATH may lack.
+const SYSTEM_DIRS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+
+/// Returns the path of the program `name`: beside this binary, on the PATH, or among those for administrators.
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let beside = env::current_exe().ok().map(|own| own.with_file_name(name));
     let on_path = env::var_os("PATH").unwrap_or_default();
-    let on_path = env::split_paths(&on_path).map(|dir| dir.join(name)).collect::<Vec<_>>();
-    beside.into_iter().chain(on_path).find(|path| path.is_file())
+    let dirs = env::split_paths(&on_path).chain(SYSTEM_DIRS.map(PathBuf::from));
+    let in_dirs = dirs.map(|dir| dir.join(name)).collect::<Vec<_>>();
+    beside.into_iter().chain(in_dirs).find(|path| path.is_file())
+}
+
+/// Returns the path of a program of another package.
+///
+/// # Errors
+/// Fails if it is not installed.
+pub fn require_program(name: &str) -> Result<PathBuf> {
+    find_program(name).with_context(|| format!("{name} is not installed; apt-get install {name}"))
 }
 
 /// Returns the path of `sidelane`, the program that is measured.

@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
@@ -81,9 +81,9 @@ fn to_haproxy(haproxy: &Haproxy, addresses: &[SocketAddr], more: &[&str]) -> Vec
 }
 
 /// Returns the lines of a backend with these servers, each of the weight 100.
-fn backend(addresses: &[SocketAddr], more: &str) -> Vec<String> {
+fn backend(addresses: &[SocketAddr]) -> Vec<String> {
     let named = addresses.iter().enumerate();
-    named.map(|(at, address)| format!("server s{} {address} weight 100 {more}", at + 1)).collect()
+    named.map(|(at, address)| format!("server s{} {address} weight 100", at + 1)).collect()
 }
 
 /// Two servers behind a HAProxy.
@@ -95,8 +95,14 @@ struct Scene {
 
 impl Scene {
     fn start() -> Option<Self> {
+        Self::with_lines(&[])
+    }
+
+    /// Starts them with further lines in the backend.
+    fn with_lines(lines: &[&str]) -> Option<Self> {
         let (one, two) = (Nginx::start("one")?, Nginx::start("two")?);
-        let haproxy = Haproxy::start(&backend(&[one.address, two.address], ""))?;
+        let lines = lines.iter().map(|line| (*line).to_owned());
+        let haproxy = Haproxy::start(&lines.chain(backend(&[one.address, two.address])).collect::<Vec<_>>())?;
         Some(Self { one, two, haproxy })
     }
 
@@ -165,20 +171,21 @@ fn ended_sidelane_leaves_no_server_drained() {
 #[test]
 fn last_server_that_haproxy_can_use_is_not_drained() {
     let Some(scene) = Scene::start() else { return };
-    let hazards = scene.watch(&["--hazard", "stopped"]);
+    let (dir, socket) = socket_in_a_folder();
+    let hazards = scene.watch(&["--hazard", "stopped", "--socket", &socket.display().to_string()]);
     scene.haproxy.ask("set server web/s2 state maint");
+    let mut lines = connect(&socket);
+    assert_eq!(read_event(&mut lines, "state")["server"], "web/s1");
     scene.one.signal(libc::SIGSTOP);
-    scene.two.signal(libc::SIGSTOP);
-    scene.two.signal(libc::SIGCONT);
-    scene.one.signal(libc::SIGCONT);
+    assert_eq!(read_event(&mut lines, "begin")["state"], "ready");
+    assert_eq!(scene.haproxy.weight("s1"), 100);
     scene.haproxy.ask("set server web/s2 state ready");
-    scene.one.signal(libc::SIGSTOP);
     scene.wait_for_weights([0, 100]);
     scene.haproxy.ask("set server web/s2 state maint");
     scene.wait_for_weights([100, 100]);
     scene.one.signal(libc::SIGCONT);
     assert_eq!(scene.haproxy.get(), "one");
-    drop(hazards);
+    drop((hazards, dir));
 }
 
 #[test]
@@ -197,44 +204,43 @@ fn weight_of_an_operator_is_left_alone() {
     assert_eq!(["s1", "s2"].map(|server| scene.haproxy.weight(server)), [55, 0], "{summary}");
 }
 
+/// Lets one request reach the first server, which is stopped. The
+/// second server is there only later, so that the request is in flight when the first one is drained. Returns what the
+/// client gets.
+fn answer_of_request_in_flight(scene: &Scene, hazards: &Hazards) -> String {
+    scene.haproxy.ask("set server web/s2 state maint");
+    scene.one.signal(libc::SIGSTOP);
+    let mut client = TcpStream::connect(scene.haproxy.address).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    wait_until("the request is at the stopped server", || scene.haproxy.ask("show sess").contains("srv=s1"));
+    assert!(scene.haproxy.weight("s1") == 100 && !hazards.has_printed("retry-on"), "the only server is not drained");
+    scene.haproxy.ask("set server web/s2 state ready");
+    wait_until("it is drained", || scene.haproxy.weight("s1") == 0);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    scene.one.signal(libc::SIGCONT);
+    scene.wait_for_weights([100, 100]);
+    answer
+}
+
 #[test]
 fn request_in_flight_is_sent_again() {
-    let (Some(one), Some(two)) = (Nginx::start("one"), Nginx::start("two")) else { return };
-    let retry = ["retry-on conn-failure empty-response", "option redispatch 1", "balance first"];
-    let lines = retry.map(str::to_owned).into_iter().chain(backend(&[one.address, two.address], ""));
-    let Some(haproxy) = Haproxy::start(&lines.collect::<Vec<_>>()) else { return };
-    let hazards =
-        Hazards::start(&to_haproxy(&haproxy, &[one.address, two.address], &["--hazard", "stopped", "--resend"]));
-    assert_eq!(haproxy.get(), "one");
-    one.signal(libc::SIGSTOP);
-    // Some of these requests may reach the stopped server before it is drained, and one waits there.
-    (0..5).for_each(|_| assert_eq!(haproxy.get(), "two"));
-    one.signal(libc::SIGCONT);
-    wait_until("it is ready again", || haproxy.weight("s1") == 100);
+    let Some(scene) = Scene::with_lines(&["retry-on conn-failure empty-response", "option redispatch 1"]) else {
+        return;
+    };
+    let hazards = scene.watch(&["--hazard", "stopped", "--resend"]);
+    let answer = answer_of_request_in_flight(&scene, &hazards);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("two"), "{answer}");
     assert!(!hazards.finish().contains("cut"));
 }
 
 #[test]
 fn resending_ends_if_haproxy_cuts_requests() {
-    let (Some(one), Some(two)) = (Nginx::start("one"), Nginx::start("two")) else { return };
-    let lines: Vec<String> =
-        ["balance first".to_owned()].into_iter().chain(backend(&[one.address, two.address], "")).collect();
-    let Some(haproxy) = Haproxy::start(&lines) else { return };
-    let addresses = [one.address, two.address];
-    // The second server is not there, so a stopped first one keeps its request.
-    haproxy.ask("set server web/s2 state maint");
-    let hazards = Hazards::start(&to_haproxy(&haproxy, &addresses, &["--hazard", "stopped", "--resend"]));
-    one.signal(libc::SIGSTOP);
-    let mut client = TcpStream::connect(haproxy.address).unwrap();
-    client.set_read_timeout(Some(TIMEOUT)).unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    wait_until("the request is at the stopped server", || haproxy.ask("show sess").contains("srv=s1"));
-    haproxy.ask("set server web/s2 state ready");
-    wait_until("it is drained", || haproxy.weight("s1") == 0);
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.0 502") || answer.starts_with("HTTP/1.1 502"), "{answer}");
-    one.signal(libc::SIGCONT);
+    let Some(scene) = Scene::start() else { return };
+    let hazards = scene.watch(&["--hazard", "stopped", "--resend"]);
+    let answer = answer_of_request_in_flight(&scene, &hazards);
+    assert!(answer.contains(" 502 "), "{answer}");
     wait_until("the user is told", || hazards.has_printed("retry-on conn-failure empty-response"));
     let summary = hazards.finish();
     assert!(summary.contains("; 1 requests cut\n"), "{summary}");
@@ -295,6 +301,20 @@ fn agent_check_of_an_ended_sidelane_gives_the_weight_back() {
     one.signal(libc::SIGCONT);
 }
 
+/// Returns the path of a socket in a folder of its own.
+fn socket_in_a_folder() -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("hazards.sock");
+    (dir, socket)
+}
+
+/// Connects to the socket, and returns the lines that come.
+fn connect(socket: &Path) -> impl Iterator<Item = std::io::Result<String>> {
+    let stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    BufReader::new(stream).lines()
+}
+
 /// Reads lines of JSON until one has this event.
 fn read_event(lines: &mut impl Iterator<Item = std::io::Result<String>>, event: &str) -> Value {
     let mut parsed = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
@@ -304,17 +324,11 @@ fn read_event(lines: &mut impl Iterator<Item = std::io::Result<String>>, event: 
 #[test]
 fn programs_read_the_state_and_then_each_hazard() {
     let (Some(one), Some(two)) = (Nginx::start("one"), Nginx::start("two")) else { return };
-    let dir = tempfile::tempdir().unwrap();
-    let socket = dir.path().join("hazards.sock");
+    let (_dir, socket) = socket_in_a_folder();
     // A socket that a killed process left behind.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     let to_programs = ["--socket", &socket.display().to_string(), "--hazard", "stopped"].map(str::to_owned);
     let hazards = Hazards::start(&[server_arguments(&[one.address, two.address]), to_programs.to_vec()].concat());
-    let connect = |socket: &Path| {
-        let stream = UnixStream::connect(socket).unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        BufReader::new(stream).lines()
-    };
     let mut lines = connect(&socket);
     assert_eq!(read_event(&mut lines, "state")["server"], "web/s1");
     assert_eq!(read_event(&mut lines, "state")["state"], "ready");

@@ -36,6 +36,7 @@ fn label(name: &'static str, value: impl ToString) -> Labels {
 impl Agent {
     pub(super) fn exposition(&self) -> Exposition {
         let mut all = self.service_metrics();
+        all.extend(self.objective_metrics());
         all.extend(self.cpu_metrics());
         all.extend(self.lane_metrics());
         all.extend(self.batch_metrics());
@@ -74,10 +75,6 @@ impl Agent {
         let help = "Time from the arrival of a request to its finish";
         let latencies =
             Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
-        let attainment = ("service_slo_attainment", ratio(), Kind::Gauge, "Share of requests that met the objective");
-        let target = ("service_slo_target", ratio(), Kind::Gauge, "Share of requests that have to meet the objective");
-        let limit = ("service_slo_limit", SECONDS, Kind::Gauge, "Longest time that the objective allows a request");
-        let judged = ("service_slo_requests", None, Kind::Counter, "Requests, by whether they met the objective");
         let bound = (
             "service_slowdown_bound",
             ratio(),
@@ -102,17 +99,6 @@ impl Agent {
         );
         let broken = ("service_promise_broken", None, Kind::Gauge, "1 while the overlap is above its bound, else 0");
         let share = |ppm: u32| f64::from(ppm) / 1e6;
-        let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
-        let objective = |value: fn(&Objective) -> f64| {
-            self.values_by_service(move |served| served.figures.objective.as_ref().map(value))
-        };
-        let judged_by_result = self.values_by_service(|served| served).flat_map(|(labels, served)| {
-            let figures = served.figures.objective.map(|_| &served.figures.all);
-            let counts = figures.map(|all| all.judged_counts()).map(|(yes, no)| [("yes", yes), ("no", no)]);
-            let value =
-                move |(met, count): (&str, u64)| ([labels.clone(), label("met", met)].concat(), Some(count as f64));
-            counts.into_iter().flatten().map(value)
-        });
         let disturbed = |served: &AgentService| {
             let cpus = span.cpus_used_by(served.tracked.tracking.identity());
             cpus.iter().filter_map(|cpu| self.interference.read(cpu as u32)).reduce(f64::max)
@@ -122,10 +108,6 @@ impl Agent {
             |served: &AgentService| Some(span.cpu_time_ns(served.tracked.tracking.identity()) as f64 / length_ns);
         vec![
             latencies,
-            Family::from_numbers(attainment, self.values_by_service(attained)),
-            Family::from_numbers(target, objective(|objective| objective.percentile / 100.0)),
-            Family::from_numbers(limit, objective(|objective| seconds(objective.limit_ns))),
-            Family::from_numbers(judged, judged_by_result),
             Family::from_numbers(interference, self.values_by_service(disturbed)),
             Family::from_numbers(used, self.values_by_service(uses)),
             Family::from_numbers(slowdown, self.slowdowns().into_iter()),
@@ -140,6 +122,31 @@ impl Agent {
                     Some(f64::from(u8::from(self.is_promise_broken(served))))
                 }),
             ),
+        ]
+    }
+
+    /// Returns the metrics of the objectives of services.
+    fn objective_metrics(&self) -> Vec<Family> {
+        let attainment = ("service_slo_attainment", ratio(), Kind::Gauge, "Share of requests that met the objective");
+        let target = ("service_slo_target", ratio(), Kind::Gauge, "Share of requests that have to meet the objective");
+        let limit = ("service_slo_limit", SECONDS, Kind::Gauge, "Longest time that the objective allows a request");
+        let judged = ("service_slo_requests", None, Kind::Counter, "Requests, by whether they met the objective");
+        let attained = |served: &AgentService| served.figures.objective.and(served.figures.all.attainment());
+        let objective = |value: fn(&Objective) -> f64| {
+            self.values_by_service(move |served| served.figures.objective.as_ref().map(value))
+        };
+        let judged_by_result = self.values_by_service(|served| served).flat_map(|(labels, served)| {
+            let figures = served.figures.objective.map(|_| &served.figures.all);
+            let counts = figures.map(|all| all.judged_counts()).map(|(yes, no)| [("yes", yes), ("no", no)]);
+            let value =
+                move |(met, count): (&str, u64)| ([labels.clone(), label("met", met)].concat(), Some(count as f64));
+            counts.into_iter().flatten().map(value)
+        });
+        vec![
+            Family::from_numbers(attainment, self.values_by_service(attained)),
+            Family::from_numbers(target, objective(|objective| objective.percentile / 100.0)),
+            Family::from_numbers(limit, objective(|objective| seconds(objective.limit_ns))),
+            Family::from_numbers(judged, judged_by_result),
         ]
     }
 

@@ -119,10 +119,17 @@ impl Agent {
             usage: SelfUsage::new(),
             manager: ServiceManager::from_environment().context(NO_MANAGER)?,
         };
-        agent.note_known_degradations(not_urgent);
-        agent.actuator.is_some().then(|| agent.update_proxies()).transpose()?;
-        agent.actuator.is_some().then(|| agent.update_hazards()).transpose()?;
+        agent.begin(not_urgent)?;
         Ok(agent)
+    }
+
+    /// Notes what is degraded from the start, and starts the proxies and watchers that the file names.
+    fn begin(&mut self, not_urgent: Option<LaneNote>) -> Result<()> {
+        self.note_known_degradations(not_urgent);
+        match self.actuator {
+            Some(_) => self.update_proxies().and_then(|()| self.update_hazards()),
+            None => Ok(()),
+        }
     }
 
     /// Returns whether requests have to be tracked, because the file or a policy needs their latencies.

@@ -131,22 +131,24 @@ impl Teller {
                 self.observe(place, None, now);
             }
             let wakeup = self.groups[place].drains.next_wakeup(now);
-            let again = self.has_changed_shares(place).then_some(now + CHECK_EVERY_NS);
+            let again = self.is_unsettled(place).then_some(now + CHECK_EVERY_NS);
             next = next.into_iter().chain(wakeup).chain(again).min();
         }
         next
     }
 
     fn is_check_due(&self, place: usize, now: Nanos) -> bool {
-        self.has_changed_shares(place) || self.groups[place].drains.next_wakeup(now).is_some_and(|at| at <= now)
+        self.is_unsettled(place) || self.groups[place].drains.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
-    fn has_changed_shares(&self, place: usize) -> bool {
+    /// Returns whether HAProxy is asked again soon: a server has a hazard, or not its full share.
+    fn is_unsettled(&self, place: usize) -> bool {
         let group = &self.groups[place];
-        let is_full = |(number, server): (usize, &usize)| {
-            group.drains.share(number) == FULL && self.servers[*server].share == FULL
+        let is_settled = |(number, server): (usize, &usize)| {
+            let counts = &self.servers[*server];
+            group.drains.share(number) == FULL && counts.share == FULL && counts.hazards.is_empty()
         };
-        !group.members.iter().enumerate().all(is_full)
+        !group.members.iter().enumerate().all(is_settled)
     }
 
     /// Lets the policy of a group observe HAProxy's state and an event, and carries its actions out.

@@ -16,7 +16,7 @@ use sidelane_proxy::run::options::parse_listen;
 #[command(
     before_help = "\
 Drain servers in HAProxy while they have a hazard:
-  sidelane hazards --haproxy /run/haproxy/admin.sock --server web/s1=127.0.0.1:9001 --server web/s2=127.0.0.1:9002
+  sidelane hazards --haproxy /run/haproxy/admin.sock --server web/s1=127.0.0.1:9001
 Tell other programs, a line of JSON for each hazard:
   sidelane hazards --socket /run/sidelane-hazards.sock --server s1=127.0.0.1:9001",
     after_help = "\

@@ -200,11 +200,10 @@ fn each_query_returns_what_the_agent_tells() {
     let lines = format!(
         "[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n[[proxy]]\nlisten = \"{listen}\"\nactive = \"{}\"\n\
          backup = \"{}\"\n[[hazards]]\nservers = [\"s1={}\"]\nsocket = \"{}/hazards.sock\"\n[metrics]\nlisten = \
-         \"{metrics}\"\n[audit]\nfile = \"{}/audit.jsonl\"",
+         \"{metrics}\"",
         one.address,
         two.address,
         one.address,
-        dir.path().display(),
         dir.path().display()
     );
     let file = File::without_cpu_policy().with_service(&service).with_batch(tree.path()).with_lines(&lines);

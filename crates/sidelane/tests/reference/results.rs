@@ -18,12 +18,13 @@ const PAGES: [&str; 5] = [
     "reference/scenarios.md",
 ];
 /// Crates that write JSON, each with the headings, or pages, under which its keys are.
-const SECTIONS: [(&str, &[&str]); 17] = [
+const SECTIONS: [(&str, &[&str]); 18] = [
     ("agent", &["`agent show`", "`status`", "Audit log", "Recorded interference"]),
     ("compare", &["`compare`", "Results files"]),
     ("diagnostics", &["Audit log"]),
     ("doctor", &["`doctor`", "`calibrate`", "Results files"]),
     ("estimate", &["`estimate`", "Results files"]),
+    ("hazards", &["Lines of hazards"]),
     ("hurry", &["`hurry`", "Audit log"]),
     ("lanes", &["`run`", "`status`", "Work of the kernel", "Audit log", "Results files"]),
     ("observe", &["`observe`", "`list`", "Results files", "reference/observation-log.md"]),

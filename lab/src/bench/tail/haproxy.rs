@@ -19,10 +19,9 @@ use super::lucene::{
     CONNECTIONS, ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepare_lucene,
 };
 use super::proxied::{ProxySettings, RunningProxy};
-use super::proxy::require_program;
 use crate::experiment::comparison::{self, Experiment};
 use crate::note::LabNote;
-use crate::programs::{find_sidelane, kill_with_parent};
+use crate::programs::{find_sidelane, kill_with_parent, require_program};
 use sidelane_host::priority::{make_this_thread_fifo, run_with_this_thread_on};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::median_interval;

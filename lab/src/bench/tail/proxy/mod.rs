@@ -12,7 +12,6 @@ use super::fixture::TailFixture;
 use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
 use client::{run_closed_loop, run_open_loop};
-pub(super) use peers::require_program;
 use peers::{ListeningProcess, ProxyProgram, start_server};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::median_interval;

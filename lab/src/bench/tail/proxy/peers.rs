@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::programs::find_sidelane;
-use crate::programs::kill_with_parent;
+use crate::programs::{find_program, find_sidelane, kill_with_parent, require_program};
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Length of the server's response body, as for a small object.
@@ -190,15 +189,4 @@ impl Drop for ListeningProcess {
 fn free_address() -> Result<SocketAddr> {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
     Ok((Ipv4Addr::LOCALHOST, port).into())
-}
-
-pub(in crate::bench::tail) fn require_program(name: &str) -> Result<PathBuf> {
-    find_program(name).with_context(|| format!("{name} is not installed"))
-}
-
-/// Finds a program in the folders of the PATH and those for administrators.
-fn find_program(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let dirs = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    dirs.map(|dir| dir.join(name)).find(|file| file.is_file())
 }
