@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use serde_json::Value;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::Server;
@@ -40,6 +41,8 @@ pub struct Config {
     pub warm_up_requests: u32,
     /// Client information that is forwarded to servers.
     pub forwarded: Forwarded,
+    /// Settings of TLS to clients; `None` for connections without TLS.
+    pub tls: Option<Arc<ServerConfig>>,
 }
 
 /// Default list of the HTTP methods that are safe to repeat.

@@ -5,6 +5,7 @@
 //! - [`access`]: the access log, from the serving thread to the writing thread.
 //! - [`export`]: slow requests, from the serving thread to the thread that exports them.
 //! - [`hazard_board`]: the shared memory in which watchers (`crates/hazards`) publish hazards.
+//! - [`tls`]: certificate and key of TLS to clients.
 //! - [`edge`]: all sockets and timers; it calls the request table.
 //!
 //! `sidelane_policy::hedge` decides when a hazard leads to an action.
@@ -46,6 +47,10 @@
 //! - A client that exceeds a limit gets an error, and other clients are still served
 //!   (`crates/sidelane/tests/proxy/limits.rs`: `unfinished_head_gets_408_and_delays_no_other_client`,
 //!   `a_flood_of_clients_is_turned_away_with_503_and_ends`).
+//! - An answer that broke off has no regular end over TLS (`tests/edge/tls.rs`:
+//!   `broken_off_answer_has_no_regular_end`).
+//! - A renewed certificate costs no connection and no request (`crates/sidelane/tests/proxy/tls.rs`:
+//!   `renewed_certificate_is_used_and_no_connection_is_lost`).
 
 #![warn(missing_docs)]
 
@@ -58,3 +63,4 @@ pub mod http;
 pub mod request_table;
 pub mod resp;
 pub mod run;
+pub mod tls;

@@ -11,7 +11,7 @@ mod redis_model;
 const LIMIT: usize = 4096;
 
 fn peer_in_mode(mode: Forwarded) -> Peer {
-    Peer::new(mode, [192, 0, 2, 1].into())
+    Peer::new(mode, [192, 0, 2, 1].into(), false)
 }
 
 /// Parses a message all at once. Returns how many bytes belong to it, and whether it is complete.

@@ -15,6 +15,7 @@ use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
 };
+use sidelane_proxy::tls::TlsFiles;
 use sidelane_toml::Reader;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
@@ -25,6 +26,7 @@ const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
 const ACCESS_LOG: &str = "write the path of the access log, as in \"/var/log/sidelane-access.log\"";
 const SLO: &str = "write the latency above which a request is exported, as in slo = \"10ms\"";
+const TLS_FILE: &str = "write the path of a PEM file, as in \"/etc/sidelane/proxy.pem\"";
 const NUMBER_MAX: u32 = 1_000_000_000;
 /// Shortest time that a key may have.
 const SHORTEST: Duration = Duration::from_micros(1);
@@ -118,6 +120,7 @@ fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
         slo: read_slo(reader),
         access_log: read_access_log(reader),
         log_format: read_log_format(reader),
+        tls: read_tls_files(reader),
         limits: read_limits(reader, defaults.limits),
         ..defaults
     }
@@ -148,6 +151,25 @@ fn read_access_log(reader: &Reader) -> Option<PathBuf> {
     reader.record_setting("access_log", reader.parse_text("access_log", file, ACCESS_LOG), None, |file| {
         file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
     })
+}
+
+fn read_tls_files(reader: &Reader) -> Option<TlsFiles> {
+    let read = |key| {
+        let file = |text: &str| match text {
+            "" => Err("is not a path of a file"),
+            _ => Ok(Some(PathBuf::from(text))),
+        };
+        reader.record_setting(key, reader.parse_text(key, file, TLS_FILE), None, |file: &Option<PathBuf>| {
+            file.as_ref().map_or("none".to_owned(), |file| quoted(&file.display().to_string()))
+        })
+    };
+    let (cert, key) = (read("tls_cert"), read("tls_key"));
+    for (given, other) in [("tls_cert", "tls_key"), ("tls_key", "tls_cert")] {
+        if reader.has(given) && !reader.has(other) {
+            reader.record_problem(given, format!("is given without `{other}`"), format!("write {other}, too"));
+        }
+    }
+    Some(TlsFiles { cert: cert?, key: key? })
 }
 
 fn read_log_format(reader: &Reader) -> Format {

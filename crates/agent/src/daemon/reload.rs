@@ -21,9 +21,9 @@ const HEED_EVERY: Duration = Duration::from_millis(1);
 impl Agent {
     /// Reads the file again. If the file is wrong, the agent keeps its present settings.
     pub(super) fn reload(&mut self) {
-        // A log may be rotated by rename, so another file may have the log's name now.
+        // A log may be rotated by rename, and a certificate renewed, so another file may have the name now.
         self.log.iter().for_each(AuditLog::open_again);
-        self.proxies.open_logs_again();
+        self.proxies.reload_files();
         let (config, here, kept) = match self.reread_config() {
             Ok(read) => read,
             Err(error) => {

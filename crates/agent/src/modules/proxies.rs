@@ -109,10 +109,10 @@ impl Proxies {
         ended.map(|(_, told)| told)
     }
 
-    /// Opens the files of access logs again, for rotated logs.
-    pub fn open_logs_again(&self) {
-        for proxy in self.running.iter().chain(&self.draining) {
-            proxy.reopen_log();
+    /// Opens the files of access logs again, for rotated logs, and reads certificates again.
+    pub fn reload_files(&mut self) {
+        for proxy in self.running.iter_mut().chain(&mut self.draining) {
+            proxy.reload_files();
         }
     }
 

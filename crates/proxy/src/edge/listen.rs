@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::connection::is_out_of_files;
 use super::deadline::Deadline;
+use super::handshake::open_client_stream;
 use super::shared::Shared;
 use super::{http, resp};
 use crate::config::Protocol;
@@ -120,17 +121,21 @@ fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
     let slot = ClientSlot::register(shared);
     drop(spawn_local(async move {
         let shared = Rc::clone(&slot.0);
+        let Some((stream, input)) = open_client_stream(&shared, stream).await else { return };
         match shared.config.protocol {
-            Protocol::Http => http::serve(shared, stream).await,
-            Protocol::Redis => resp::serve(shared, stream).await,
+            Protocol::Http => http::serve(shared, stream, input).await,
+            Protocol::Redis => resp::serve(shared, stream, input).await,
         }
     }));
 }
 
 /// Answers a client above the limit with an error. If `lingers`, keeps the connection open until the client has read
-/// the error.
+/// the error. With TLS there is no answer: a handshake would cost more than the request.
 fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
     shared.turned_away.set(shared.turned_away.get() + 1);
+    if shared.config.tls.is_some() {
+        return;
+    }
     let mut answer = Vec::new();
     match shared.config.protocol {
         Protocol::Http => write_error(503, "too many clients", &mut answer),

@@ -2,11 +2,13 @@
 
 mod buffer;
 mod client_memory;
+mod client_stream;
 mod connect_queue;
 mod connection;
 mod deadline;
 mod drain;
 mod ended;
+mod handshake;
 mod http;
 mod listen;
 mod pace;
@@ -63,6 +65,8 @@ pub struct State {
     pub tunnels: usize,
     /// Number of clients that were turned away because there were too many.
     pub turned_away: u64,
+    /// Number of clients whose TLS handshake failed or took too long.
+    pub handshakes_failed: u64,
     /// Number of failed connects to servers for lack of open files or ports on this machine.
     pub local_connect_errors: u64,
     /// Number of lost access log lines, because the log could not be written, or not fast enough.
@@ -143,6 +147,7 @@ impl StateView {
             clients: shared.clients.get(),
             tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
+            handshakes_failed: shared.handshakes_failed.get(),
             local_connect_errors: shared.local_connect_errors.get(),
             log_lines_lost: shared.log_lines_lost(),
             slow_requests: shared.export_counts(),
@@ -159,6 +164,7 @@ impl State {
     /// Adds the counts of an earlier proxy at the same address, which accepts no more clients.
     pub fn add_counts(&mut self, other: &Self) {
         self.turned_away += other.turned_away;
+        self.handshakes_failed += other.handshakes_failed;
         self.local_connect_errors += other.local_connect_errors;
         self.log_lines_lost += other.log_lines_lost;
         self.slow_requests.exported += other.slow_requests.exported;

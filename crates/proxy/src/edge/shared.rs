@@ -59,6 +59,8 @@ pub(super) struct Shared {
     pub(super) dropping: Cell<usize>,
     /// Number of clients that were turned away because there were too many.
     pub(super) turned_away: Cell<u64>,
+    /// Number of clients whose TLS handshake failed.
+    pub(super) handshakes_failed: Cell<u64>,
     /// Number of failed connects for lack of open files or ports on this machine.
     pub(super) local_connect_errors: Cell<u64>,
     /// Notification for the timer task: the request table wants to be called earlier.
@@ -104,6 +106,7 @@ impl Shared {
             tunnels: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
+            handshakes_failed: Cell::new(0),
             local_connect_errors: Cell::new(0),
             sooner: Notify::new(),
             ejections: Cell::default(),
@@ -374,6 +377,7 @@ mod tests {
             limits: Limits::default(),
             warm_up_requests: 0,
             forwarded: Forwarded::Off,
+            tls: None,
         };
         let helpers = Helpers { warm_up: |_, _| {}, probe: |_, _| {}, send_ignoring_outcome: |_, _, _| {} };
         let board = Arc::new(HazardBoard::new().unwrap());

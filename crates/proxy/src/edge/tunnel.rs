@@ -7,6 +7,8 @@ use rustix::net::sockopt;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpStream;
 
+use super::client_stream::ClientStream;
+
 /// Silence after which TCP keep-alive probes begin.
 const SILENT: Duration = Duration::from_secs(60);
 /// Interval of keep-alive probes until the peer answers.
@@ -24,10 +26,10 @@ impl Drop for Counted<'_> {
 
 /// Passes bytes in both directions until both sides have ended, and counts the tunnel in `tunnels`. There is no time
 /// limit for silence: a subscriber may wait for hours.
-pub(super) async fn run_tunnel(tunnels: &Cell<usize>, client: &mut TcpStream, server: &mut TcpStream) {
+pub(super) async fn run_tunnel(tunnels: &Cell<usize>, client: &mut ClientStream, server: &mut TcpStream) {
     tunnels.set(tunnels.get() + 1);
     let _counted = Counted(tunnels);
-    for stream in [&*client, &*server] {
+    for stream in [client.socket(), &*server] {
         // Ignore an error: without keep-alive probes, a vanished peer is only noticed when something is sent to it.
         let _ = enable_keep_alive_probes(stream);
     }
@@ -51,11 +53,12 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut client = ClientStream::Plain(client);
             let mut server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
             drop((listener.accept().await.unwrap(), listener.accept().await.unwrap()));
             run_tunnel(&Cell::new(0), &mut client, &mut server).await;
-            for stream in [&client, &server] {
+            for stream in [client.socket(), &server] {
                 assert!(sockopt::socket_keepalive(stream).unwrap());
                 assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), SILENT);
             }

@@ -28,13 +28,17 @@ pub struct Peer {
     mode: Forwarded,
     address: String,
     is_v6: bool,
+    /// Scheme of the client's requests.
+    scheme: &'static str,
 }
 
 impl Peer {
-    /// Creates the description of a client with this address. An IPv4-mapped IPv6 address is shown as IPv4.
-    pub fn new(mode: Forwarded, address: IpAddr) -> Self {
+    /// Creates the description of a client with this address, which speaks TLS or not. An IPv4-mapped IPv6 address is
+    /// shown as IPv4.
+    pub fn new(mode: Forwarded, address: IpAddr, is_tls: bool) -> Self {
         let address = address.to_canonical();
-        Self { mode, address: address.to_string(), is_v6: address.is_ipv6() }
+        let scheme = if is_tls { "https" } else { "http" };
+        Self { mode, address: address.to_string(), is_v6: address.is_ipv6(), scheme }
     }
 
     /// Returns the address of the client as text.
@@ -67,8 +71,8 @@ impl Peer {
         self.write_list("X-Forwarded-For", fields, out, |out| out.extend_from_slice(self.address.as_bytes()));
         self.write_list("Forwarded", fields, out, |out| self.write_forwarded_element(host, out));
         let host = host.map(|host| ("X-Forwarded-Host", host));
-        let single = [Some(("X-Real-IP", self.address.as_bytes())), Some(("X-Forwarded-Proto", b"http")), host];
-        for (name, value) in single.into_iter().flatten() {
+        let own = [("X-Real-IP", self.address.as_bytes()), ("X-Forwarded-Proto", self.scheme.as_bytes())];
+        for (name, value) in own.into_iter().chain(host) {
             if self.mode == Forwarded::Set || fields.forwarded_values(name).next().is_none() {
                 fields::write_field_line(name.as_bytes(), value, out);
             }
@@ -99,7 +103,8 @@ impl Peer {
             out.extend_from_slice(b";host=");
             write_value(host, out);
         }
-        out.extend_from_slice(b";proto=http");
+        out.extend_from_slice(b";proto=");
+        out.extend_from_slice(self.scheme.as_bytes());
     }
 }
 

@@ -182,7 +182,7 @@ mod tests {
 
     fn parse_request_from(client: &str, mode: Forwarded, text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
         let mut out = Vec::new();
-        let head = read_request(text.as_bytes(), LIMIT, &Peer::new(mode, client.parse().unwrap()), &mut out)?;
+        let head = read_request(text.as_bytes(), LIMIT, &Peer::new(mode, client.parse().unwrap(), false), &mut out)?;
         Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
     }
 
@@ -217,7 +217,7 @@ mod tests {
         let whole = format!("{long}\r\n\r\n");
         assert_eq!(parse_request(&whole), Err(Refused::TooLarge));
         let many = format!("GET / HTTP/1.1\r\n{}", "a:b\r\n".repeat(FIELDS_MAX + 1));
-        let peer = Peer::new(Forwarded::Off, [192, 0, 2, 1].into());
+        let peer = Peer::new(Forwarded::Off, [192, 0, 2, 1].into(), false);
         assert_eq!(read_request(many.as_bytes(), 1 << 20, &peer, &mut Vec::new()), Err(Refused::TooLarge));
     }
 

@@ -192,6 +192,9 @@ fn connection_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
         one("proxy_requests_not_exported", counter, "Slow requests that could not be exported", |state| {
             state.slow_requests.not_exported as f64
         }),
+        one("proxy_handshakes_failed", counter, "Clients whose TLS handshake failed or took too long", |state| {
+            state.handshakes_failed as f64
+        }),
         one("proxy_clients_turned_away", counter, "Clients that were refused because there were too many", |state| {
             state.turned_away as f64
         }),

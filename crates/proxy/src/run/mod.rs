@@ -65,7 +65,7 @@ pub fn run(settings: ProxyRun) -> Result<Summary> {
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
         let left = end.map_or(SLEEP_MAX, |end| end.saturating_duration_since(Instant::now()));
         let caught = wait_for_event(&signals, metrics.as_ref(), &proxy, left)?;
-        if caught.is_some_and(|caught| asks_to_end(caught, slice::from_ref(&proxy))) {
+        if caught.is_some_and(|caught| asks_to_end(caught, slice::from_mut(&mut proxy))) {
             break;
         }
         tell(&mut proxy);
@@ -145,11 +145,12 @@ pub fn drain(
     Ok(())
 }
 
-/// Returns whether a signal asks the proxies to end. SIGHUP does so only if no proxy has an access log file; otherwise
-/// the files are reopened.
-pub fn asks_to_end(caught: CaughtSignal, proxies: &[RunningProxy]) -> bool {
-    let is_for_logs = caught.signal == libc::SIGHUP && proxies.iter().filter(|proxy| proxy.reopen_log()).count() > 0;
-    !is_for_logs && caught.asks_to_end()
+/// Returns whether a signal asks the proxies to end. SIGHUP does so only if no proxy has an access log file or a
+/// certificate; otherwise it reloads these files.
+pub fn asks_to_end(caught: CaughtSignal, proxies: &mut [RunningProxy]) -> bool {
+    let reload = |proxies: &mut [RunningProxy]| proxies.iter_mut().fold(false, |any, proxy| proxy.reload_files() | any);
+    let is_reload = caught.signal == libc::SIGHUP && reload(proxies);
+    !is_reload && caught.asks_to_end()
 }
 
 /// Describes the unfinished requests and tunnels of a proxy; `None` if there are none.

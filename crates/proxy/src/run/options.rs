@@ -18,6 +18,7 @@ use crate::config::{Config, Limits, METHODS, Protocol};
 use crate::http::Forwarded;
 use crate::request_table::TableConfig;
 use crate::resp::Repeatable;
+use crate::tls::TlsFiles;
 
 /// Error in an option of the proxy.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -151,6 +152,8 @@ pub struct ProxyOptions {
     pub access_log: Option<PathBuf>,
     /// Format of the access log.
     pub log_format: Format,
+    /// Certificate and key for TLS to clients; `None` for no TLS.
+    pub tls: Option<TlsFiles>,
     /// Limits of size, time and number for clients and servers.
     pub limits: Limits,
 }
@@ -178,6 +181,7 @@ impl ProxyOptions {
             slo: None,
             access_log: None,
             log_format: Format::default(),
+            tls: None,
             limits: Limits::default(),
         }
     }
@@ -197,7 +201,7 @@ impl ProxyOptions {
         self.trace && self.protocol == Protocol::Redis
     }
 
-    /// Converts the options into the configuration of the proxy.
+    /// Converts the options into the configuration of the proxy, except for TLS, whose files are not read here.
     pub(super) fn config(&self) -> Config {
         let usual = RolesConfig::default();
         let roles = RolesConfig {
@@ -218,6 +222,7 @@ impl ProxyOptions {
             limits: self.limits,
             warm_up_requests: self.warm_up,
             forwarded: self.forwarded,
+            tls: None,
         }
     }
 

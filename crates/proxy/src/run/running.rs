@@ -29,6 +29,7 @@ use crate::config::{Config, TraceLookup};
 use crate::edge::{Proxy, State, StateView};
 use crate::export::ExportSender;
 use crate::hazard_board::HazardBoard;
+use crate::tls::Tls;
 
 /// Minimum interval between two requests to a proxy to publish its state.
 const ASK_EVERY: Duration = Duration::from_millis(50);
@@ -42,13 +43,15 @@ pub struct ReadyProxy {
     watches: Vec<(Server, Watch)>,
     notes: Vec<HazardNote>,
     log: Option<OpenLog>,
+    tls: Option<Tls>,
 }
 
 impl ReadyProxy {
     /// Opens the listening socket, and finds out which hazards can be watched.
     ///
     /// # Errors
-    /// Fails if the address is in use, a named hazard cannot be seen, or the access log cannot be opened.
+    /// Fails if the address is in use, a named hazard cannot be seen, the access log cannot be opened, or certificate and
+    /// key cannot be used.
     pub fn new(options: ProxyOptions) -> Result<Self> {
         let listen = options.listen;
         let listener = sidelane_host::listen::listen(listen).with_context(|| {
@@ -63,7 +66,8 @@ impl ReadyProxy {
     fn from_listener(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
         options.otlp.as_ref().map_or(Ok(()), Destination::check)?;
         let log = options.access_log.as_ref().map(|path| OpenLog::open(path, options.log_format)).transpose()?;
-        let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log };
+        let tls = options.tls.as_ref().map(|files| Tls::open(files, options.protocol)).transpose()?;
+        let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new(), log, tls };
         if !ready.options.hazards.is_none() {
             ready.create_watchers()?;
         }
@@ -92,7 +96,7 @@ impl ReadyProxy {
         let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
         let traces = Traces::start(&self.options)?;
         let (trace_lookup, for_proxy, its_board) = (traces.trace_lookup(), Arc::clone(&shared), Arc::clone(&board));
-        let config = self.options.config();
+        let config = Config { tls: self.tls.as_ref().map(Tls::config), ..self.options.config() };
         let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
         let log = self
             .log
@@ -127,6 +131,8 @@ impl ReadyProxy {
             })?),
             shared,
             log,
+            tls: self.tls,
+            messages: Vec::new(),
             _traces: traces,
         };
         for (server, watch) in self.watches {
@@ -191,6 +197,9 @@ pub struct RunningProxy {
     thread: Option<JoinHandle<Result<State>>>,
     shared: Arc<Shared>,
     log: Option<LogHandle>,
+    tls: Option<Tls>,
+    /// Messages for the user that [`Self::refresh_state`] returns next.
+    messages: Vec<String>,
     _traces: Traces,
 }
 
@@ -221,7 +230,7 @@ impl RunningProxy {
     }
 
     /// Reads the state that the proxy published last, and asks for a new one. Reads nothing while the proxy writes the
-    /// state. Returns messages about the servers and the access log.
+    /// state. Returns messages about the servers, the access log and the certificate.
     pub fn refresh_state(&mut self) -> Vec<String> {
         self.shared.eventfd.clear();
         let news = self.read_published_state();
@@ -237,7 +246,7 @@ impl RunningProxy {
         let news = state.as_ref().map(|state| ejection_messages(self.state.as_ref(), state));
         self.state.clone_from(&state);
         let of_log = self.log.as_ref().map(LogHandle::take_messages);
-        [news, of_log].into_iter().flatten().flatten().collect()
+        [news, of_log, Some(std::mem::take(&mut self.messages))].into_iter().flatten().flatten().collect()
     }
 
     /// Waits until the proxy has published its present state, and reads it as [`Self::refresh_state`] does.
@@ -261,9 +270,15 @@ impl RunningProxy {
         self.state.as_ref()
     }
 
-    /// Asks for the access log's file to be reopened. Returns whether the proxy logs to a file.
-    pub fn reopen_log(&self) -> bool {
-        self.log.as_ref().is_some_and(LogHandle::request_reopen)
+    /// Opens the file of the access log again, and reads certificate and key again. Returns whether the proxy has any of
+    /// these files. [`Self::refresh_state`] tells of errors.
+    pub fn reload_files(&mut self) -> bool {
+        let has_log = self.log.as_ref().is_some_and(LogHandle::request_reopen);
+        if let Some(Err(error)) = self.tls.as_ref().map(Tls::reload) {
+            self.messages.push(format!("new clients still get the old certificate: {error}, and send SIGHUP again"));
+            self.shared.eventfd.notify();
+        }
+        has_log || self.tls.is_some()
     }
 
     /// Starts the drain: the proxy accepts no more clients, and ends after the last answer, or when its time limit is

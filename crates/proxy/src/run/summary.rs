@@ -138,6 +138,10 @@ impl fmt::Display for Summary {
         if self.state.turned_away > 0 {
             writeln!(f, "turned away {} clients, because there were too many", self.state.turned_away)?;
         }
+        if self.state.handshakes_failed > 0 {
+            let what = "plain HTTP, no common version of TLS, a certificate that the client refused, or --head-time";
+            writeln!(f, "no TLS     {} clients, whose handshake failed: {what}", self.state.handshakes_failed)?;
+        }
         if self.state.log_lines_lost > 0 {
             let what = "the disk was full, failed or too slow";
             writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lines_lost)?;

@@ -4,6 +4,9 @@
 #[path = "../../../sidelane/tests/common/scripted.rs"]
 mod scripted;
 
+#[path = "../../../sidelane/tests/common/tls.rs"]
+mod certificates;
+
 mod access;
 mod departures;
 mod drain;
@@ -13,4 +16,5 @@ mod redis;
 mod scene;
 mod stale;
 mod swaps;
+mod tls;
 mod transfers;

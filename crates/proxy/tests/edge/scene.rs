@@ -34,6 +34,7 @@ pub fn http_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
         limits: Limits::default(),
         warm_up_requests: 0,
         forwarded: Forwarded::Off,
+        tls: None,
     }
 }
 
@@ -87,6 +88,11 @@ impl Proxy {
             })
         });
         Self { address, board, drains, ends, state, thread: Some(thread) }
+    }
+
+    /// Returns the address of the proxy.
+    pub fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -15,6 +15,7 @@ use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
     FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
 };
+use sidelane_proxy::tls::TlsFiles;
 use sidelane_report::otlp::Destination;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
@@ -97,7 +98,13 @@ pub struct ProxyArgs {
     /// Form of these lines: text (the combined format, and fields of the proxy) or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = choice_parser(LOG_FORMATS), requires = "access_log")]
     pub log_format: String,
-    /// Time for the head of a request, from its first byte
+    /// File with the certificates for TLS to clients, as PEM; SIGHUP reads it again [default: no TLS]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the private key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Time for the head of a request, from its first byte, and for a TLS handshake
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub head_time: Duration,
     /// Time without a byte after which a connection ends
@@ -174,6 +181,7 @@ impl From<ProxyArgs> for ProxyOptions {
             slo: args.slo,
             access_log: args.access_log,
             log_format: choice_value(&args.log_format, &LOG_FORMATS),
+            tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             limits,
         }
     }

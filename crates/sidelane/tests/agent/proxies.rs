@@ -21,6 +21,7 @@ use crate::common::scripted::{
     read_to_end, read_until, send_answer, send_answer_with_status, start_answering_server, start_recording_server,
     unused_address,
 };
+use crate::common::tls::Certificate;
 use crate::common::{Footprint, TIMEOUT, lock_lanes, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::metrics::http_get;
@@ -248,6 +249,34 @@ fn requests_of_a_proxy_changed_by_a_reload_are_answered() {
     assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("held"), "{answer}");
     drop(last);
     daemon.run.wait_for_end().expect_exit_code(0);
+}
+
+#[test]
+fn renewed_certificate_of_a_proxy_is_read_at_a_reload() {
+    let Some(_turn) = lock_lanes() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some((present, new)) = Certificate::issue(dir.path(), "present").zip(Certificate::issue(dir.path(), "new"))
+    else {
+        return;
+    };
+    let listen = unused_address();
+    let files = format!("tls_cert = \"{}\"\ntls_key = \"{}\"", present.cert.display(), present.key.display());
+    let table = proxy_config_section(listen, start_named_server("one"), &files);
+    let file = File::with_absent_targets().with_lines(&table);
+    let mut daemon = Daemon::start(&file, 0, 0);
+    let mut kept = present.connect(listen);
+    let mut expect_answer = || {
+        kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        read_until(&mut kept, "\r\n\r\none");
+    };
+    expect_answer();
+    fs::copy(&new.cert, &present.cert).unwrap();
+    fs::copy(&new.key, &present.key).unwrap();
+    daemon.reload(&file);
+    daemon.run.wait_until_audited("reload", 0);
+    new.connect(listen).write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect("the new certificate is in use");
+    expect_answer();
+    daemon.end();
 }
 
 #[test]

@@ -27,6 +27,7 @@
 //! - `deadline`: waiting for conditions
 //! - `disk`: a small disk that can be filled
 //! - `snapshot`: the settings of the whole machine
+//! - `tls`: certificates from openssl, and clients that speak TLS
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
@@ -54,6 +55,7 @@ pub mod screen;
 pub mod scripted;
 pub mod service;
 pub mod snapshot;
+pub mod tls;
 pub mod tracing;
 pub mod watching;
 pub mod words;

@@ -11,4 +11,5 @@ mod limits;
 mod outliers;
 mod redis;
 mod scene;
+mod tls;
 mod traces;

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a complete `[[proxy]]` table.
-const PROXY: [&str; 23] = [
+const PROXY: [&str; 25] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
@@ -19,6 +19,8 @@ const PROXY: [&str; 23] = [
     "warm_up = ",
     "outlier_detection = ",
     "poll = \"200us\"",
+    "tls_cert = ",
+    "tls_key = ",
     "head_time = ",
     "idle_time = ",
     "answer_time = ",

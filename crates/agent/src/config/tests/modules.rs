@@ -9,6 +9,7 @@ use sidelane_proxy::access::Format;
 
 use super::*;
 use sidelane_proxy::run::options::{parse_listen, parse_server};
+use sidelane_proxy::tls::TlsFiles;
 
 /// Returns a valid file with a proxy, which begins in line 24.
 fn config_with_proxy(lines: &str) -> String {
@@ -38,7 +39,7 @@ fn invalid_proxies_are_refused() {
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
              `access_log`, `active`, `answer_time`, `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
              `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `otlp`, \
-             `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `trace`, `warm_up`",
+             `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `tls_cert`, `tls_key`, `trace`, `warm_up`",
         ],
     );
     assert_refused(
@@ -154,6 +155,25 @@ fn access_log_must_be_a_file() {
     assert_refused(
         &config_with_proxy(&format!("{active}\nlog_format = \"json\"")),
         &["a.toml:27: `proxy.log_format` is given without `access_log`; write access_log, too"],
+    );
+}
+
+#[test]
+fn certificate_and_key_are_given_together() {
+    let active = "active = \"127.0.0.1:9001\"";
+    let config = parse_valid(&config_with_proxy(&format!("{active}\ntls_cert = \"/a.pem\"\ntls_key = \"/a.key\"")));
+    let files = TlsFiles { cert: "/a.pem".into(), key: "/a.key".into() };
+    assert_eq!(config.proxies[0].tls, Some(files));
+    assert_refused(
+        &config_with_proxy(&format!("{active}\ntls_cert = \"/a.pem\"")),
+        &["a.toml:27: `proxy.tls_cert` is given without `tls_key`; write tls_key, too"],
+    );
+    assert_refused(
+        &config_with_proxy(&format!("{active}\ntls_key = \"\"")),
+        &[
+            "a.toml:27: `proxy.tls_key` is \"\"; write the path of a PEM file, as in \"/etc/sidelane/proxy.pem\"",
+            "a.toml:27: `proxy.tls_key` is given without `tls_cert`; write tls_cert, too",
+        ],
     );
 }
 

@@ -60,13 +60,13 @@ pub(super) async fn forward_answer(
     let has_no_length = head.body == Body::UntilClose;
     if has_no_length {
         // The body ends with the connection. Until it is complete, any close must look like a reset to the client.
-        let _ = set_socket_linger(&client.stream, Some(Duration::ZERO));
+        let _ = set_socket_linger(client.stream.socket(), Some(Duration::ZERO));
     }
     if !forward_body(client, &mut connection, head.body, &shared.config.limits).await? {
-        return Ok((RequestEnd::Cut, ConnectionAction::Close));
+        return Ok((RequestEnd::Cut, ConnectionAction::Abort));
     }
     if has_no_length {
-        let _ = set_socket_linger(&client.stream, None);
+        let _ = set_socket_linger(client.stream.socket(), None);
     }
     if head.keeps_alive && is_asked {
         connection.kept = idle_limit(&head);
@@ -107,7 +107,7 @@ async fn forward_body(
         let ready = tokio::select! {
             biased;
             ready = deadline.wait_for(connection.stream.readable()) => ready,
-            departure = wait_for_departure(stream, *is_half_closed) => match client.record_departure(departure, limits) {
+            departure = wait_for_departure(stream.socket(), *is_half_closed) => match client.record_departure(departure, limits) {
                 true => return Err(Failure::Gone),
                 false => continue,
             },

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::super::buffer::Buffer;
+use super::super::client_stream::ClientStream;
 use super::super::connection::unacknowledged_bytes;
 use super::super::deadline::{Deadline, TooLate};
 use super::super::pace::Pace;
@@ -33,7 +34,7 @@ const IDLE_BYTES: usize = 1 << 10;
 
 /// Connection of one HTTP client.
 pub(super) struct Client {
-    pub(super) stream: TcpStream,
+    pub(super) stream: ClientStream,
     peer: Peer,
     pub(super) input: Buffer,
     pub(super) deadline: Deadline,
@@ -50,10 +51,10 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(stream: TcpStream, peer: Peer, journal: Journal, limits: &Limits) -> Self {
+    pub(super) fn new((stream, input): (ClientStream, Buffer), peer: Peer, journal: Journal, limits: &Limits) -> Self {
         let (out, request) = (Vec::new(), Vec::new());
         let (deadline, pace) = (Deadline::new(limits), Pace::new(limits.idle_time));
-        let (input, mailbox) = (Buffer::default(), Owner::default());
+        let mailbox = Owner::default();
         Self { stream, peer, input, deadline, pace, out, request, mailbox, is_half_closed: false, journal }
     }
 }
@@ -202,7 +203,7 @@ impl Client {
         loop {
             let ready = self.deadline.wait_for(self.stream.readable()).await.map_err(Some)?;
             ready.map_err(|_| None)?;
-            match self.input.fill(&self.stream) {
+            match self.stream.fill(&mut self.input) {
                 Ok(count) => return Ok(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return Err(None),
@@ -229,15 +230,15 @@ impl Client {
 
     /// Waits until the client has read enough for more to be written. Fails if it reads too slowly.
     async fn wait_for_write_room(&mut self) -> Result<(), Gone> {
-        let mut unread = unacknowledged_bytes(&self.stream).ok_or(Gone)?;
+        let mut unread = unacknowledged_bytes(self.stream.socket()).ok_or(Gone)?;
         loop {
             self.pace.set_waiting(Instant::now(), true);
             self.deadline.start(self.pace.time_left());
-            let ready = self.deadline.wait_for(self.stream.writable()).await;
+            let ready = self.deadline.wait_for(self.stream.socket().writable()).await;
             self.pace.set_waiting(Instant::now(), false);
             // Measure progress by unacknowledged bytes. The socket becomes writable only after a third of the kernel's
             // buffer was read, which may be a megabyte.
-            let left = unacknowledged_bytes(&self.stream).ok_or(Gone)?;
+            let left = unacknowledged_bytes(self.stream.socket()).ok_or(Gone)?;
             self.pace.add_transferred(unread.saturating_sub(left));
             unread = left;
             match ready {
@@ -277,14 +278,16 @@ impl Client {
         let written = self.write_out().await;
         finish(&mut self.journal);
         if written.is_ok() {
-            linger(&self.stream, &mut self.deadline).await;
+            self.stream.finish();
+            linger(self.stream.socket(), &mut self.deadline).await;
         }
     }
 
     /// Reads and drops the rest of an upload after its final answer. Many clients read the answer only after they have
     /// sent everything, and closing a connection with unread bytes resets it.
     pub(super) async fn linger_after_upload(&mut self) {
-        linger_for(&self.stream, &mut self.deadline, UPLOAD_LINGER_TIME, usize::MAX).await;
+        self.stream.finish();
+        linger_for(self.stream.socket(), &mut self.deadline, UPLOAD_LINGER_TIME, usize::MAX).await;
     }
 }
 

@@ -79,7 +79,7 @@ pub(super) async fn handle_request(
     exchange.drop_copies();
     let (end, after) = match outcome {
         Ok(after) => after,
-        Err(Failure::Gone) => (RequestEnd::ClientLeft, ConnectionAction::Close),
+        Err(Failure::Gone) => (RequestEnd::ClientLeft, ConnectionAction::Abort),
         Err(Failure::Error(status, why)) => {
             client.fail_request(request_id, status, why).await;
             return ConnectionAction::Close;
@@ -198,7 +198,7 @@ impl Exchange<'_> {
 
     async fn next_event(&mut self) -> Event {
         let Client { stream, mailbox, deadline, request, is_half_closed, .. } = &mut *self.client;
-        let mut departs = std::pin::pin!(wait_for_departure(stream, *is_half_closed));
+        let mut departs = std::pin::pin!(wait_for_departure(stream.socket(), *is_half_closed));
         std::future::poll_fn(|cx| {
             if let Some((request_id, to)) = mailbox.poll_order(cx) {
                 return Poll::Ready(Event::Order(request_id, to));
@@ -396,6 +396,8 @@ fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'
 pub(super) enum ConnectionAction {
     KeepAlive,
     Close,
+    /// The answer broke off, or the client is gone: the connection ends without the sign of a complete answer.
+    Abort,
     /// The proxy drains. It closes the connection after the client has closed its side, since more data may be in
     /// flight.
     CloseAfterClient,

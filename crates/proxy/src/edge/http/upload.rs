@@ -211,7 +211,7 @@ async fn next_event(
     let wants_more = should_read_more_body(body, unsent);
     let has_some = !progress.is_broken && !unsent.is_empty();
     // Ignore a half-close before the end of the body: it may follow the bytes that are still unread.
-    let mut departs = std::pin::pin!(wait_for_departure(stream, *is_half_closed || !body.is_complete()));
+    let mut departs = std::pin::pin!(wait_for_departure(stream.socket(), *is_half_closed || !body.is_complete()));
     std::future::poll_fn(|cx| {
         if connection.stream.poll_read_ready(cx).is_ready() {
             return Poll::Ready(Event::FromServer);
@@ -233,7 +233,7 @@ async fn next_event(
 /// Reads bytes from the client, and returns their number.
 fn read_client(exchange: &mut Exchange<'_>) -> Result<usize, Failure> {
     let client = &mut *exchange.client;
-    match client.input.fill(&client.stream) {
+    match client.stream.fill(&mut client.input) {
         // The body at the server stays incomplete, so the server does not take a part of the body for the whole.
         Ok(0) => Err(Failure::Gone),
         Ok(count) => Ok(count),

@@ -5,6 +5,7 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use super::super::client_stream::ClientStream;
 use super::super::connection::ServerConnection;
 use super::super::shared::Shared;
 use super::super::tunnel;
@@ -21,7 +22,7 @@ pub(super) struct InitialBytes<'a> {
 /// Passes bytes in both directions, beginning with those received already, until both sides have ended.
 pub(super) async fn run_redis_tunnel(
     shared: &Shared,
-    client: &mut TcpStream,
+    client: &mut ClientStream,
     connection: Option<ServerConnection>,
     first: InitialBytes<'_>,
 ) {
@@ -30,7 +31,7 @@ pub(super) async fn run_redis_tunnel(
         let _ = client.write_all(NO_SERVER).await;
         return;
     };
-    if first.blocks && has_client_closed(client) {
+    if first.blocks && has_client_closed(client.socket()) {
         return;
     }
     if connection.stream.write_all(first.bytes).await.is_ok() {

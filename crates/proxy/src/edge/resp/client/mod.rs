@@ -10,9 +10,9 @@ use std::task::{Context, Poll};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::hedge::Server;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::super::buffer::Buffer;
+use super::super::client_stream::ClientStream;
 use super::super::deadline::Deadline;
 use super::super::http::linger;
 use super::super::shared::{Owner, Shared};
@@ -40,7 +40,7 @@ const SCATTERED: &[u8] =
 /// State of one client's task.
 struct Session {
     shared: Rc<Shared>,
-    stream: Rc<TcpStream>,
+    stream: Rc<ClientStream>,
     input: Buffer,
     reader: CommandReader,
     out: Buffer,
@@ -119,15 +119,16 @@ impl Writes {
     }
 }
 
-/// Serves a client until the client or the proxy closes the connection.
-pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+/// Serves a client until the client or the proxy closes the connection. `input` has its first bytes.
+pub(crate) async fn serve(shared: Rc<Shared>, stream: ClientStream, input: Buffer) {
     let limits = shared.config.limits;
     // A client without an address is gone already.
-    let Ok(address) = stream.peer_addr() else { return };
+    let Ok(address) = stream.socket().peer_addr() else { return };
+    let has_asked = !input.is_empty();
     let mut session = Session {
         journal: Journal::new(Rc::clone(&shared), address),
         stream: Rc::new(stream),
-        input: Buffer::default(),
+        input,
         reader: CommandReader::new(limits.frame_bytes),
         out: Buffer::default(),
         sides: Default::default(),
@@ -141,15 +142,18 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
         counted: 0,
         has_ended: false,
         is_half_closed: false,
-        has_asked: false,
+        has_asked,
         is_dismissed: false,
         shared,
     };
     loop {
         if let Err(SessionEnd(end)) = session.handle_next_event().await {
             session.end_commands(end);
+            if end != RequestEnd::Cut {
+                session.stream.finish();
+            }
             if session.is_dismissed {
-                linger(&session.stream, &mut session.deadline).await;
+                linger(session.stream.socket(), &mut session.deadline).await;
             }
             return;
         }
@@ -219,7 +223,7 @@ impl Session {
             return std::future::poll_fn(|cx| self.poll_event(cx)).await;
         }
         let stream = Rc::clone(&self.stream);
-        let mut broken = std::pin::pin!(stream.ready(Interest::ERROR));
+        let mut broken = std::pin::pin!(stream.socket().ready(Interest::ERROR));
         std::future::poll_fn(|cx| match self.poll_event(cx) {
             Poll::Pending => broken.as_mut().poll(cx).map(|_| Event::Gone),
             ready => ready,
@@ -231,7 +235,7 @@ impl Session {
         if let Some((request_id, to)) = self.mailbox.poll_order(cx) {
             return Poll::Ready(Event::Order(request_id, to));
         }
-        if !self.out.is_empty() && self.stream.poll_write_ready(cx).is_ready() {
+        if !self.out.is_empty() && self.stream.socket().poll_write_ready(cx).is_ready() {
             return Poll::Ready(Event::ToClient);
         }
         for server in Server::BOTH {
@@ -374,7 +378,7 @@ impl Session {
     }
 
     fn read_client(&mut self) -> Result<(), SessionEnd> {
-        match self.input.fill(&self.stream) {
+        match self.stream.fill(&mut self.input) {
             Ok(0) => {
                 self.has_ended = true;
                 self.is_half_closed = true;
@@ -418,7 +422,7 @@ impl Session {
                 .iter()
                 .filter_map(ServerSide::connection)
                 .map(|connection| &connection.stream)
-                .chain([&*self.stream])
+                .chain([self.stream.socket()])
             {
                 // Ignore an error: without keep-alive probes, a vanished peer is only noticed later.
                 let _ = enable_keep_alive_probes(stream);
