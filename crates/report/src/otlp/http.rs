@@ -64,9 +64,9 @@ impl Collector {
             env!("CARGO_PKG_VERSION"),
             message.len()
         );
-        stream.set_write_timeout(Some(ANSWER_TIME))?;
         // A collector that refuses a message may answer and close before it has read all of it.
-        let written = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(message));
+        let written =
+            write_until(&mut stream, head.as_bytes(), end).and_then(|()| write_until(&mut stream, message, end));
         let answer = read_answer(&mut stream, end);
         match (written, answer) {
             (_, Ok(answer)) => Ok(answer),
@@ -104,18 +104,33 @@ impl fmt::Display for Collector {
     }
 }
 
+/// Returns the time that is left until `end`, and an error if it is over. A socket takes no time limit of zero.
+fn time_left(end: Instant) -> io::Result<Duration> {
+    let left = end.saturating_duration_since(Instant::now());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Writes all bytes, however slowly the collector reads them, until `end`.
+fn write_until(stream: &mut TcpStream, mut bytes: &[u8], end: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        stream.set_write_timeout(Some(time_left(end)?))?;
+        let count = stream.write(bytes)?;
+        bytes = &bytes[count..];
+    }
+    Ok(())
+}
+
 fn read_answer(stream: &mut TcpStream, end: Instant) -> io::Result<Answer> {
     let (mut bytes, mut chunk) = (Vec::new(), [0; 4096]);
     loop {
-        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(Some(time_left(end)?))?;
         let count = stream.read(&mut chunk)?;
         bytes.extend_from_slice(&chunk[..count]);
         if let Some(answer) = parse_answer(&bytes, count == 0)? {
             return Ok(answer);
         }
-        if bytes.len() > ANSWER_BYTES || Instant::now() >= end {
-            return Err(io::ErrorKind::TimedOut.into());
+        if bytes.len() > ANSWER_BYTES {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer is too long"));
         }
     }
 }
