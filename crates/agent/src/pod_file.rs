@@ -74,4 +74,13 @@ mod tests {
         fs::write(&path, &text[..20]).unwrap();
         assert!(PodFile::read(&path).is_err());
     }
+
+    #[test]
+    fn fuzzed_pod_files_are_read_or_refused() {
+        sidelane_testing::fuzz("pod-file", |bytes| {
+            let Ok(file) = serde_json::from_slice::<PodFile>(bytes) else { return };
+            let again: PodFile = serde_json::from_slice(&serde_json::to_vec(&file).unwrap()).unwrap();
+            assert_eq!(again, file);
+        });
+    }
 }

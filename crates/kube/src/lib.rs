@@ -8,7 +8,7 @@
 //!
 //! - Only lent lanes are allocated (`src/device_plugin.rs`: `only_lent_lanes_are_allocated`).
 //! - Without an agent no lane is lent (`src/offer.rs`: `offer_has_the_lanes_that_the_agent_judges`).
-//! - Lanes are registered again when the kubelet has restarted: `make test-kubernetes`.
+//! - Lanes are registered again when the kubelet has restarted: *not guarded* but by `make test-kubernetes`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -209,3 +209,47 @@ fn merge(lanes: BTreeMap<String, BTreeSet<u32>>, objectives: &BTreeMap<String, S
     };
     PodFile { pods: names.into_iter().map(pod).collect() }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::api::{ContainerDevices, ContainerResources, PodResources, PodSandbox, PodSandboxMetadata};
+
+    fn pod(name: &str, containers: &[&[(&str, &[&str])]]) -> PodResources {
+        let devices = |(resource, ids): &(&str, &[&str])| ContainerDevices {
+            resource_name: (*resource).to_owned(),
+            ids: ids.iter().map(|id| (*id).to_owned()).collect(),
+        };
+        let containers = containers.iter().map(|all| ContainerResources { devices: all.iter().map(devices).collect() });
+        PodResources { name: name.to_owned(), namespace: "default".to_owned(), containers: containers.collect() }
+    }
+
+    #[test]
+    fn pod_has_the_lanes_of_all_its_containers() {
+        let lane = |ids: &'static [&'static str]| (RESOURCE, ids);
+        let pods = vec![
+            pod("two", &[&[lane(&["lane-3"])], &[("example.com/gpu", &["lane-9"]), lane(&["lane-1"])]]),
+            pod("none", &[&[], &[("example.com/gpu", &["gpu-1"])]]),
+        ];
+        let resources = ListPodResourcesResponse { pods };
+        let lanes = lanes_by_pod(&resources);
+        assert_eq!(lanes, BTreeMap::from([("default/two".to_owned(), BTreeSet::from([1, 3]))]));
+        assert!(has_device(&resources, "lane-3") && !has_device(&resources, "lane-9"));
+    }
+
+    #[test]
+    fn report_has_pods_with_lanes_and_with_objectives() {
+        let sandbox = |name: &str, annotation: &str| PodSandbox {
+            metadata: Some(PodSandboxMetadata { name: name.to_owned(), namespace: "default".to_owned() }),
+            annotations: HashMap::from([(annotation.to_owned(), "p99=10ms".to_owned())]),
+        };
+        let sandboxes = vec![sandbox("redis", SLO_ANNOTATION), sandbox("web", "example.com/slo")];
+        let objectives = objectives_by_pod(&ListPodSandboxResponse { sandboxes });
+        let report = merge(BTreeMap::from([("default/batch".to_owned(), BTreeSet::from([3, 1]))]), &objectives);
+        let batch = Pod { name: "default/batch".to_owned(), lanes: vec![1, 3], slo: None };
+        let redis = Pod { name: "default/redis".to_owned(), lanes: Vec::new(), slo: Some("p99=10ms".to_owned()) };
+        assert_eq!(report.pods, [batch, redis]);
+    }
+}

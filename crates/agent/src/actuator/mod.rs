@@ -174,6 +174,14 @@ impl Actuator {
         Ok(allowed)
     }
 
+    /// Takes each list of CPUs that the container's owner writes as its bounds, and does not undo it.
+    pub fn follow_owner(&mut self, slot: usize) {
+        let Some(ContainerHandle { means: CpuControl::Cpuset { root, dir }, .. }) = self.containers.get(&slot) else {
+            return;
+        };
+        self.trees.get_mut(root).into_iter().for_each(|tree| tree.follow_owner(dir));
+    }
+
     /// Leaves a container unchanged: its list of CPUs, if it has one, stays as it was found.
     fn leave_alone(&mut self, container: &Container) -> Result<()> {
         for hierarchy in Hierarchy::all() {

@@ -38,6 +38,8 @@ pub struct HeldTree {
     spared: BTreeSet<PathBuf>,
     /// Containers that must not be changed, and so keep their original settings.
     left_alone: BTreeSet<PathBuf>,
+    /// Containers whose owner writes their lists while they run: each list that the owner writes bounds them.
+    followed: BTreeSet<PathBuf>,
     /// CPUs of the tree while no container in it has been given its own CPUs.
     born_on: Option<CpuSet>,
     /// CPUs in effect of containers and of the uppermost cgroup, if they differ from the target because a cgroup above
@@ -83,9 +85,10 @@ impl HeldTree {
         // its cgroup.
         let pinned = guardian.add(affinity_undos_in(root))?;
         let change_id = guardian.add([Undo::Cpusets(found.clone())])?[0];
-        let (told, got, spared, left_alone, groups) = Default::default();
+        let (told, got, spared, left_alone, followed, groups) = Default::default();
         let (inode, born_on) = (inode(root), None);
-        let mut held = Self { tree, inode, found, change_id, pinned, told, got, spared, left_alone, born_on, groups };
+        let mut held =
+            Self { tree, inode, found, change_id, pinned, told, got, spared, left_alone, followed, born_on, groups };
         held.note_groups();
         Ok(held)
     }
@@ -100,6 +103,11 @@ impl HeldTree {
         self.left_alone.remove(dir);
         self.reread_groups(guardian)?;
         Ok(self.original_cpus(dir).cloned().unwrap_or_else(|| self.found.cpus(dir)))
+    }
+
+    /// Takes each list that the owner writes for the container from now on as its bounds, and does not undo it.
+    pub fn follow_owner(&mut self, dir: &Path) {
+        self.followed.insert(dir.to_owned());
     }
 
     /// Leaves a container unchanged until it is added to the tree.
@@ -134,7 +142,8 @@ impl HeldTree {
         let is_inherited = above.any(|above| above.was_given_list(list));
         match self.groups.get(dir) {
             None => !self.found.lists.contains_key(dir) && (list.is_empty() || !is_inherited),
-            Some(_) if list.is_empty() || self.told.contains_key(dir) || dir == self.found.root => false,
+            Some(_) if list.is_empty() || dir == self.found.root => false,
+            Some(_) if self.told.contains_key(dir) && !self.followed.contains(dir) => false,
             Some(kept) => !is_inherited && !kept.was_given_list(list) && !kept.is_original_list(list),
         }
     }
@@ -305,6 +314,7 @@ impl HeldTree {
     /// Forgets a cgroup that does not exist any more. A cgroup made again under the same path is another cgroup.
     pub fn forget_cgroup(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         self.told.remove(dir);
+        self.followed.remove(dir);
         self.mark_for_rewrite(dir);
         if self.found.lists.remove(dir).is_some() { self.update_guardian_entry(guardian) } else { Ok(()) }
     }
@@ -376,6 +386,26 @@ mod tests {
         tree.restore_changed_lists(&mut guardian).unwrap();
         assert_eq!(told(&mut tree, "0-3"), ["0-3", "0-3", "0-3", "2-3"]);
         assert_eq!(groups.read_lists(["b/a/later", "b/a/chosen"]), ["0-3", "3"]);
+    }
+
+    #[test]
+    fn list_that_an_owner_writes_bounds_a_followed_container() {
+        let groups = Groups::with_groups(&[("b", "0-7"), ("b/one", "0-3"), ("b/two", "0-3")]);
+        let (mut guardian, [one, two]) = (reading_guardian(), ["b/one", "b/two"].map(|name| groups.dir(name)));
+        let mut tree = HeldTree::read(&groups.dir("b"), &mut guardian).unwrap();
+        [&one, &two].into_iter().for_each(|dir| tree.set_target(dir, parse_cpus("3")));
+        tree.follow_owner(&one);
+        tree.write_targets().unwrap();
+        for list in ["0-3", "3"] {
+            groups.write_list("b/one", list);
+            tree.restore_changed_lists(&mut guardian).unwrap();
+            assert_eq!(tree.allowed_cpus(&one), parse_cpus("0-3"), "{list} is what it had");
+        }
+        ["b/one", "b/two"].iter().for_each(|name| groups.write_list(name, "5-6"));
+        tree.restore_changed_lists(&mut guardian).unwrap();
+        assert_eq!([&one, &two].map(|dir| tree.allowed_cpus(dir)), [parse_cpus("5-6"), parse_cpus("0-3")]);
+        tree.release_container(&one, &mut guardian).unwrap();
+        assert!(tree.found.lists[&one].trim() == "5-6", "the owner gets back what it wrote last");
     }
 
     #[test]

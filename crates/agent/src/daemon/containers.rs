@@ -40,6 +40,16 @@ impl Agent {
         {
             contained.update(container);
             self.times.look_ns = 0;
+            self.follow_kubelet(slot);
+        }
+    }
+
+    /// Leaves it to the kubelet which CPUs bound a container with lanes. Its CPU manager rewrites lists while containers
+    /// run.
+    pub(super) fn follow_kubelet(&mut self, slot: usize) {
+        let has_lanes = self.tracked.containers.get(slot).is_some_and(|contained| contained.container.lanes.is_some());
+        if let Some(actuator) = self.actuator.as_mut().filter(|_| has_lanes) {
+            actuator.follow_owner(slot);
         }
     }
 

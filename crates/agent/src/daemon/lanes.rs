@@ -5,11 +5,13 @@ use std::rc::Rc;
 use anyhow::Error;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::Lanes;
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::idle_threshold::IdleThreshold;
 use sidelane_policy::borrow::{Lending, Objective};
 
 use super::Agent;
 use crate::discover::FoundService;
-use crate::lanes::lanes_beside_service;
+use crate::lanes::{LaneAccount, LaneCounters, lanes_beside_service};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Resource};
 use crate::tracked::AgentService;
@@ -135,6 +137,29 @@ impl Agent {
                 kept.limits.update_limits();
             }
         }
+    }
+
+    /// Updates the offers of all batch lanes, if an update is due.
+    pub(super) fn update_offers(&mut self, now_ns: Nanos) {
+        let Some(lent) = self.lent.as_ref().filter(|lent| lent.offers.is_due(now_ns)) else { return };
+        let withheld = if lent.beside_deadline { self.lane_cpus() } else { lent.withheld.clone() };
+        let mut lanes = Vec::new();
+        if self.tracked.kept_lanes().next().is_some() {
+            let accounting = self.tracked.tracker().memory().accounting();
+            for (_, served) in self.tracked.services.iter() {
+                let kept_off = self.slowdown_of(served).is_some_and(|one| one.threshold == IdleThreshold::Never);
+                for cpu in served.tracked.kept.iter().flat_map(|kept| &kept.lanes).map(|lane| lane.cpu) {
+                    let times = accounting.ledger(&CpuSet::from_iter([cpu])).times;
+                    let (in_time, late) = served.figures.all.judged_counts();
+                    let judged_and_late = (in_time + late, late);
+                    let counted = LaneCounters { service: served.found.id, times, judged_and_late };
+                    let (objective, is_closed) = (served.figures.objective, kept_off || withheld.contains(cpu));
+                    lanes.push((cpu, LaneAccount { counted, objective, is_closed }));
+                }
+            }
+        }
+        let changed = self.lent.as_mut().map(|lent| lent.offers.update(now_ns, lanes));
+        changed.into_iter().flatten().for_each(|text| self.log_note("offer", &text));
     }
 
     /// Returns the CPUs of all lanes that a gate controls.

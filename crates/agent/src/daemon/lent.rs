@@ -11,6 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 use std::{io, thread};
 
+use crate::lanes::Offers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use sidelane_host::cpulist::CpuSet;
@@ -39,6 +40,8 @@ pub(super) struct LentLanes {
     pub(super) withheld: CpuSet,
     /// Whether a thread of batch is in SCHED_DEADLINE. No lane is lent then.
     pub(super) beside_deadline: bool,
+    /// Offers of the lanes to a scheduler of a cluster.
+    pub(super) offers: Offers,
 }
 
 impl LentLanes {
@@ -57,8 +60,8 @@ impl LentLanes {
         };
         thread::Builder::new().name("sidelane-alarm".into()).spawn(body)?;
         let listener = told.recv().map_err(io::Error::other)?;
-        let (watchdog, withheld) = (Watchdog::default(), CpuSet::default());
-        Ok(Self { alarmed, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false })
+        let (watchdog, withheld, offers) = Default::default();
+        Ok(Self { alarmed, listener, watchdog, due_ns: Nanos::MAX, withheld, beside_deadline: false, offers })
     }
 
     /// Keeps the thread that waits for alarms off these lanes, if there are other CPUs.

@@ -240,7 +240,8 @@ impl Agent {
             "Share of the batch lane that was open to batch in the last minute",
         );
         let offers = |value: &dyn Fn(&LaneOffer) -> f64| {
-            let values = self.offers.iter().map(|(cpu, offer)| (label("cpu", cpu), Some(value(offer))));
+            let offers = self.lent.iter().flat_map(|lent| lent.offers.iter());
+            let values = offers.map(|(cpu, offer)| (label("cpu", cpu), Some(value(offer))));
             values.collect::<Vec<_>>().into_iter()
         };
         let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");

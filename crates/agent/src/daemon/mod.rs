@@ -21,7 +21,6 @@ mod metrics;
 mod modules;
 mod notes;
 mod observe;
-mod offers;
 mod promise;
 mod ranks;
 mod reload;
@@ -65,7 +64,6 @@ use super::tracked::Tracked;
 use births::{Gaps, Lacking, NewBatchConfinement};
 use endpoints::{Endpoints, EventFds, WakeEvents};
 use lent::LentLanes;
-use offers::Offers;
 use promise::Promises;
 use ranks::Demoted;
 use sidelane_diagnostics::audit::AuditLog;
@@ -152,7 +150,6 @@ pub struct Agent {
     flights: Flights,
     hurries: Hurries,
     promises: Promises,
-    offers: Offers,
     times: Times,
     demoted: Demoted,
     stats: DecisionStats,

@@ -366,6 +366,7 @@ impl Agent {
         if let Some(contained) = self.tracked.containers.get_mut(slot) {
             contained.set_bounds(allowed.clone());
         }
+        self.follow_kubelet(slot);
         Ok(allowed)
     }
 

@@ -7,8 +7,8 @@ use super::Agent;
 use crate::owners::{Owner, Resource};
 use crate::self_usage::resident_bytes;
 use crate::status::{
-    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, IdleTimeStatus, LaneStatus, NoteStatus, OverlapStatus,
-    RequestStatus, ServiceStatus, SlowdownStatus, Snapshot,
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, IdleTimeStatus, LaneStatus, NoteStatus, OfferStatus,
+    OverlapStatus, RequestStatus, ServiceStatus, SlowdownStatus, Snapshot,
 };
 use crate::tracked::{AgentService, TrackedContainer};
 use sidelane_diagnostics::audit::AuditLog;
@@ -40,7 +40,7 @@ impl Agent {
                 });
                 LaneStatus::of_service(&served.found.name, lanes, kept, accounting)
             });
-            lanes.map(|lane| LaneStatus { offer: self.offers.status(lane.cpu), ..lane }).collect()
+            lanes.map(|lane| LaneStatus { offer: self.offer_of(lane.cpu), ..lane }).collect()
         };
         let notes = self.stats.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {
@@ -58,6 +58,10 @@ impl Agent {
             unmatched_rules: self.unmatched_rules(),
             ..Snapshot::default()
         }
+    }
+
+    fn offer_of(&self, cpu: u32) -> Option<OfferStatus> {
+        self.lent.as_ref()?.offers.status(cpu)
     }
 
     fn own_status(&self) -> AgentStatus {

@@ -114,7 +114,6 @@ impl Agent {
             beside_batch: None,
             demoted: Demoted::default(),
             promises: Default::default(),
-            offers: Default::default(),
             stats: DecisionStats::default(),
             usage: SelfUsage::new(),
             manager: ServiceManager::from_environment().context(NO_MANAGER)?,

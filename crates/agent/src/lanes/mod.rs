@@ -3,6 +3,7 @@
 //! when.
 
 mod evictions;
+mod offers;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use sidelane_rollback::cpu_mask::{to_cpu_mask, to_cpu_set};
 use sidelane_tracker::tracker::Tracker;
 
 pub use evictions::{EvictionRequests, Evictions};
+pub use offers::{LaneAccount, LaneCounters, Offers};
 
 use super::config::LaneGate;
 use sidelane_lanes::gate::{Gate, keepers};

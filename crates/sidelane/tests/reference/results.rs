@@ -19,7 +19,7 @@ const PAGES: [&str; 5] = [
 ];
 /// Crates that write JSON, each with the headings, or pages, under which its keys are.
 const SECTIONS: [(&str, &[&str]); 18] = [
-    ("agent", &["`agent show`", "`status`", "Audit log", "Recorded interference"]),
+    ("agent", &["`agent show`", "`status`", "Audit log", "Recorded interference", "Pods of a node"]),
     ("compare", &["`compare`", "Results files"]),
     ("diagnostics", &["Audit log"]),
     ("doctor", &["`doctor`", "`calibrate`", "Results files"]),
