@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use rustix::net::{RecvFlags, recv};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -29,8 +28,7 @@ pub(super) async fn open_client_stream(shared: &Shared, socket: TcpStream) -> Op
 
 /// Does the handshake. Returns `None` if the client closes without a byte, as a health check of a load balancer does.
 async fn open_tls(socket: TcpStream, config: &Arc<ServerConfig>) -> io::Result<Option<(ClientStream, Buffer)>> {
-    socket.readable().await?;
-    if matches!(recv(&socket, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT), Ok((_, 0))) {
+    if socket.peek(&mut [0]).await? == 0 {
         return Ok(None);
     }
     let stream = TlsStream::new(socket, config).map_err(io::Error::other)?;
