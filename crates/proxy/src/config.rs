@@ -120,6 +120,6 @@ pub struct SentCopy {
     pub until_ns: Option<Nanos>,
 }
 
-/// Function that returns what a trace of the server tells about a copy. The proxy's only thread calls it, so it must
-/// not block.
+/// Function that returns what a trace of the server tells about a copy. A thread that serves clients calls it, so it
+/// must not block.
 pub type TraceLookup = Arc<dyn Fn(&SentCopy) -> Value + Send + Sync>;

@@ -86,8 +86,8 @@ impl ExportCounter {
     }
 }
 
-/// End of the queue at the serving thread.
-#[derive(Debug)]
+/// End of the queue at the serving threads.
+#[derive(Clone, Debug)]
 pub struct ExportSender {
     limit_ns: Nanos,
     queue: SyncSender<SlowRequest>,

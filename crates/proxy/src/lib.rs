@@ -2,8 +2,8 @@
 //!
 //! - [`request_table`]: decides which server gets each request and which answer counts, and keeps the counts. No I/O.
 //! - [`http`], [`resp`]: the protocols. No I/O.
-//! - [`access`]: the access log, from the serving thread to the writing thread.
-//! - [`export`]: slow requests, from the serving thread to the thread that exports them.
+//! - [`access`]: the access log, from the serving threads to the writing thread.
+//! - [`export`]: slow requests, from the serving threads to the thread that exports them.
 //! - [`hazard_board`]: the shared memory in which watchers (`crates/hazards`) publish hazards.
 //! - [`tls`]: certificate and key of TLS to clients.
 //! - [`edge`]: all sockets and timers; it calls the request table.
@@ -51,6 +51,10 @@
 //!   `broken_off_answer_has_no_regular_end`).
 //! - A renewed certificate costs no connection and no request (`crates/sidelane/tests/proxy/tls.rs`:
 //!   `renewed_certificate_is_used_and_no_connection_is_lost`).
+//! - All threads have the same active server, and failures of all count (`src/request_table/roles.rs`:
+//!   `failures_of_two_threads_count_as_of_one`).
+//! - SIGTERM under load loses no request that the proxy took, with several threads and with TLS
+//!   (`crates/sidelane/tests/proxy/threads.rs`: `sigterm_under_load_loses_no_request_of_two_threads`).
 
 #![warn(missing_docs)]
 

@@ -13,7 +13,7 @@ use super::policy::{ReadTime, quote_time, quoted};
 use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, THREADS_MAX, parse_listen, parse_server,
 };
 use sidelane_proxy::tls::TlsFiles;
 use sidelane_toml::Reader;
@@ -95,6 +95,7 @@ fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
     let budget = reader.percent("budget", 0.0..=100.0, "10%");
     let burst = reader.whole_number("burst", 0..=u64::from(NUMBER_MAX));
     let warm_up = reader.whole_number("warm_up", 0..=NUMBER_MAX);
+    let threads = reader.whole_number("threads", 1..=THREADS_MAX);
     ProxyOptions {
         protocol,
         hazards: reader.record_setting("hazard", hazards, defaults.hazards, in_quotes),
@@ -120,6 +121,7 @@ fn read_options(reader: &Reader, defaults: ProxyOptions) -> ProxyOptions {
         slo: read_slo(reader),
         access_log: read_access_log(reader),
         log_format: read_log_format(reader),
+        threads: reader.record_setting("threads", threads, defaults.threads, usize::to_string),
         tls: read_tls_files(reader),
         limits: read_limits(reader, defaults.limits),
         ..defaults

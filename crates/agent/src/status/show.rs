@@ -3,9 +3,8 @@
 use std::fmt;
 
 use super::{
-    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, LaneStatus, NoteStatus, ObservedDay, ObservedStatus, OfferStatus,
-    OverlapStatus,
-    ProxyStatus, ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
+    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, LaneStatus, NoteStatus, ObservedDay, ObservedStatus,
+    OfferStatus, OverlapStatus, ProxyStatus, ServiceStatus, SlowdownStatus, SlowerStatus, Snapshot,
 };
 use sidelane_hurry::format_threshold;
 use sidelane_report::Unit;

@@ -177,6 +177,12 @@ impl Outlier {
         self.trial > 0 && !self.is_ejected()
     }
 
+    /// Returns whether successes matter now: the server is in service, and has failed requests lately or is on trial.
+    pub(super) fn is_suspect(&self) -> bool {
+        let has_failed = self.in_a_row > 0 || self.window.total_and_failed().1 > 0;
+        !self.is_ejected() && (self.trial > 0 || has_failed)
+    }
+
     pub(super) fn is_ejected(&self) -> bool {
         self.ejection.is_some()
     }

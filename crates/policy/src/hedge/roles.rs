@@ -202,6 +202,12 @@ impl Roles {
         self.conditions[server.index()].outlier.ejection()
     }
 
+    /// Returns whether a server in service has failed requests lately, or is on trial. If not, its successes may be
+    /// reported late: they change nothing before its next failure.
+    pub fn is_suspect(&self, server: Server) -> bool {
+        self.conditions[server.index()].outlier.is_suspect()
+    }
+
     /// Returns whether the server gets requests that warm it up.
     pub fn is_warming_up(&self, server: Server) -> bool {
         self.conditions[server.index()].warm_until.is_some()

@@ -1,11 +1,11 @@
-//! Ring buffer of 64-bit words between one serving thread and one writing thread.
+//! Ring buffers of 64-bit words between serving threads and one writing thread. Each serving thread has its own.
 //!
 //! *Invariant:* an entry is read completely, as it was put in, or counted as lost (`entries_come_whole_and_in_order`).
 //! Only the sender advances `written`, after it has stored the words of an entry. Only the receiver advances `read`,
 //! after it has copied the words.
 //!
-//! The receiver sleeps while the ring is empty. It sets a flag before it checks the ring a last time; the sender reads
-//! the flag after it has put an entry in. So no entry is left in the ring of a receiver that sleeps, and only the first
+//! The receiver sleeps while all rings are empty. It sets a flag before it checks the rings a last time; a sender reads
+//! the flag after it has put an entry in. So no entry is left in a ring of a receiver that sleeps, and only the first
 //! entry after a pause costs a system call (`sleeping_receiver_is_woken_by_an_entry_and_by_the_end`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -27,12 +27,18 @@ struct Ring {
     /// Number of entries that are lost, because the ring was full or the log could not be written.
     lost: AtomicU64,
     has_ended: AtomicBool,
-    /// Thread of the receiver. The sender wakes it while `is_asleep` is set.
+    bell: Arc<Bell>,
+}
+
+/// State with which the senders wake the receiver.
+#[derive(Debug, Default)]
+struct Bell {
+    /// Thread of the receiver. A sender wakes it while `is_asleep` is set.
     receiver: OnceLock<Thread>,
     is_asleep: AtomicBool,
 }
 
-impl Ring {
+impl Bell {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_asleep.load(Ordering::Relaxed)
@@ -42,13 +48,15 @@ impl Ring {
             receiver.unpark();
         }
     }
+}
 
+impl Ring {
     fn word_at(&self, position: u64) -> &AtomicU64 {
         &self.words[position as usize % self.words.len()]
     }
 }
 
-/// Sending end of the ring buffer. Dropping it ends the access log.
+/// Sending end of a ring buffer. Dropping the last one ends the access log.
 #[derive(Debug)]
 pub struct Sender {
     ring: Arc<Ring>,
@@ -59,24 +67,21 @@ pub struct Sender {
     texts: Vec<u8>,
 }
 
-/// Receiving end of the ring buffer.
+/// Receiving end of the ring buffers.
 #[derive(Debug)]
 pub struct Receiver {
-    ring: Arc<Ring>,
-    read: u64,
+    /// Each ring, with the number of words that were read.
+    rings: Vec<(Arc<Ring>, u64)>,
+    /// Index of the ring that is read next, if it has an entry.
+    next: usize,
+    bell: Arc<Bell>,
     texts: Vec<u8>,
 }
 
 /// Creates a ring buffer of `capacity_bytes` bytes for log entries between two threads.
 pub fn channel(capacity_bytes: usize) -> (Sender, Receiver) {
-    let words = (0..capacity_bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
-    let (written, read, lost) = Default::default();
-    let (has_ended, is_asleep) = (AtomicBool::new(false), AtomicBool::new(false));
-    let ring = Arc::new(Ring { words, written, read, lost, has_ended, receiver: OnceLock::new(), is_asleep });
-    (
-        Sender { ring: Arc::clone(&ring), written: 0, read: 0, texts: Vec::new() },
-        Receiver { ring, read: 0, texts: Vec::new() },
-    )
+    let mut receiver = Receiver { rings: Vec::new(), next: 0, bell: Arc::default(), texts: Vec::new() };
+    (receiver.add_sender(capacity_bytes), receiver)
 }
 
 impl Sender {
@@ -97,7 +102,7 @@ impl Sender {
         }
         self.written = at;
         self.ring.written.store(at, Ordering::Release);
-        self.ring.wake();
+        self.ring.bell.wake();
     }
 
     fn has_room(&mut self, words: u64) -> bool {
@@ -108,7 +113,7 @@ impl Sender {
         self.written - self.read + words <= max
     }
 
-    /// Returns the number of entries lost since the start.
+    /// Returns the number of this sender's entries lost since the start.
     pub fn lost_entries(&self) -> u64 {
         self.ring.lost.load(Ordering::Relaxed)
     }
@@ -117,13 +122,13 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         self.ring.has_ended.store(true, Ordering::Release);
-        self.ring.wake();
+        self.ring.bell.wake();
     }
 }
 
 /// Handle that wakes the receiver.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<Ring>);
+pub struct Waker(Arc<Bell>);
 
 impl Waker {
     /// Wakes the receiver. If the receiver is awake, its next sleep ends at once.
@@ -136,56 +141,68 @@ impl Waker {
 }
 
 impl Receiver {
-    /// Returns whether the sender was dropped. Entries may still be in the ring.
-    pub fn is_sender_gone(&self) -> bool {
-        self.ring.has_ended.load(Ordering::Acquire)
+    /// Creates a ring buffer of `capacity_bytes` bytes from another thread.
+    pub fn add_sender(&mut self, capacity_bytes: usize) -> Sender {
+        let words = (0..capacity_bytes.div_ceil(WORD)).map(|_| AtomicU64::new(0)).collect();
+        let (written, read, lost, has_ended) = Default::default();
+        let ring = Arc::new(Ring { words, written, read, lost, has_ended, bell: Arc::clone(&self.bell) });
+        self.rings.push((Arc::clone(&ring), 0));
+        Sender { ring, written: 0, read: 0, texts: Vec::new() }
+    }
+
+    /// Returns whether all senders were dropped. Entries may still be in the rings.
+    pub fn are_senders_gone(&self) -> bool {
+        self.rings.iter().all(|(ring, _)| ring.has_ended.load(Ordering::Acquire))
     }
 
     /// Returns a handle that wakes this receiver.
     pub fn waker(&self) -> Waker {
-        Waker(Arc::clone(&self.ring))
+        Waker(Arc::clone(&self.bell))
     }
 
-    /// Sleeps until an entry comes, the sender is dropped, a waker wakes the receiver, or `timeout` is over. Only one
+    /// Sleeps until an entry comes, the last sender is dropped, a waker wakes the receiver, or `timeout` is over. Only one
     /// thread may call this function. It may also return early for no reason.
     pub fn wait_for_entry(&self, timeout: Option<Duration>) {
-        if self.ring.receiver.set(thread::current()).is_ok() {
-            // The sender could not wake this thread before it was registered, so check the ring first.
+        if self.bell.receiver.set(thread::current()).is_ok() {
+            // A sender could not wake this thread before it was registered, so check the rings first.
             fence(Ordering::SeqCst);
             return;
         }
-        self.ring.is_asleep.store(true, Ordering::Relaxed);
+        self.bell.is_asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.read == self.ring.written.load(Ordering::Acquire) && !self.is_sender_gone() {
+        let is_empty = self.rings.iter().all(|(ring, read)| *read == ring.written.load(Ordering::Acquire));
+        if is_empty && !self.are_senders_gone() {
             timeout.map_or_else(thread::park, thread::park_timeout);
         }
-        self.ring.is_asleep.store(false, Ordering::Relaxed);
+        self.bell.is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// Takes the oldest entry out of the ring and passes it to `take`. Returns `None` if the ring is empty.
+    /// Takes the oldest entry out of a ring that has one, and passes it to `take`. Returns `None` if all rings are empty.
     pub fn receive<T>(&mut self, take: impl FnOnce(Entry<'_>) -> T) -> Option<T> {
-        if self.read == self.ring.written.load(Ordering::Acquire) {
-            return None;
-        }
-        let word = |at: u64| self.ring.word_at(at).load(Ordering::Relaxed);
-        let head: [u64; HEAD] = std::array::from_fn(|at| word(self.read + at as u64));
+        let has_entry = |at: &usize| self.rings[*at].1 != self.rings[*at].0.written.load(Ordering::Acquire);
+        let count = self.rings.len();
+        let at = (self.next..count).chain(0..self.next).find(has_entry)?;
+        self.next = (at + 1) % count;
+        let (ring, read) = &mut self.rings[at];
+        let word = |at: u64| ring.word_at(at).load(Ordering::Relaxed);
+        let head: [u64; HEAD] = std::array::from_fn(|at| word(*read + at as u64));
         let words = Entry::text_bytes(&head).div_ceil(WORD) as u64;
-        let (start, end) = (self.read + HEAD as u64, self.read + HEAD as u64 + words);
+        let (start, end) = (*read + HEAD as u64, *read + HEAD as u64 + words);
         self.texts.clear();
         self.texts.extend((start..end).flat_map(|at| word(at).to_le_bytes()));
-        self.ring.read.store(end, Ordering::Release);
-        self.read = end;
+        ring.read.store(end, Ordering::Release);
+        *read = end;
         Some(take(Entry::decode(&head, &self.texts)))
     }
 
     /// Counts lines that could not be written as lost.
     pub fn add_lost_lines(&self, lines: u64) {
-        self.ring.lost.fetch_add(lines, Ordering::Relaxed);
+        self.rings[0].0.lost.fetch_add(lines, Ordering::Relaxed);
     }
 
     /// Returns the number of entries lost since the start.
     pub fn lost_entries(&self) -> u64 {
-        self.ring.lost.load(Ordering::Relaxed)
+        self.rings.iter().map(|(ring, _)| ring.lost.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -238,7 +255,7 @@ mod tests {
         });
         let (mut came, mut next) = (0, 0);
         loop {
-            let is_last = receiver.is_sender_gone();
+            let is_last = receiver.are_senders_gone();
             while let Some(number) = receiver.receive(|got| {
                 assert_eq!(got, http_entry(got.arrived_ns, &line(got.arrived_ns)));
                 got.arrived_ns
@@ -256,13 +273,29 @@ mod tests {
     }
 
     #[test]
+    fn entries_of_two_senders_come_in_turns_until_both_end() {
+        let (mut one, mut receiver) = channel(4096);
+        let mut two = receiver.add_sender(4096);
+        for number in 0..3 {
+            one.send(&http_entry(number, b""));
+            two.send(&http_entry(10 + number, b""));
+        }
+        let came: Vec<u64> = std::iter::from_fn(|| receiver.receive(|entry| entry.arrived_ns)).collect();
+        assert_eq!(came, [0, 10, 1, 11, 2, 12]);
+        drop(one);
+        assert!(!receiver.are_senders_gone());
+        drop(two);
+        assert!(receiver.are_senders_gone());
+    }
+
+    #[test]
     fn sleeping_receiver_is_woken_by_an_entry_and_by_the_end() {
         const COUNT: u64 = 2000;
         let (mut sender, mut receiver) = channel(1 << 20);
         let (told, came) = std::sync::mpsc::channel();
         let receiving = std::thread::spawn(move || {
             // If a wakeup is lost, this test does not end.
-            while !receiver.is_sender_gone() {
+            while !receiver.are_senders_gone() {
                 receiver.wait_for_entry(None);
                 while let Some(number) = receiver.receive(|entry| entry.arrived_ns) {
                     told.send(number).unwrap();
@@ -283,7 +316,7 @@ mod tests {
         (0..100).for_each(|number| sender.send(&http_entry(number, b"GET / HTTP/1.1")));
         let kept = 100 - sender.lost_entries();
         drop(sender);
-        assert!(receiver.is_sender_gone() && kept > 0);
+        assert!(receiver.are_senders_gone() && kept > 0);
         for number in 0..kept {
             assert_eq!(receiver.receive(|entry| entry.arrived_ns), Some(number));
         }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connection::ServerConnection;
 
-/// Maximum number of simultaneous connects.
+/// Maximum number of simultaneous connects of all threads of a proxy.
 const CONNECTS_MAX: usize = 32;
 /// Number of consecutive failed connects after which the server counts as unreachable.
 const FAILURES_MAX: u32 = 2;
@@ -38,8 +38,8 @@ pub(super) enum ConnectFailure {
 }
 
 /// Queue of requests that wait for a connection to one server.
-#[derive(Default)]
 pub(super) struct ConnectQueue {
+    connects_max: usize,
     waiters: VecDeque<Waiter>,
     connects: usize,
     /// Time of the last successful connect, or of the last answer of the server.
@@ -48,6 +48,12 @@ pub(super) struct ConnectQueue {
 }
 
 impl ConnectQueue {
+    /// Creates the empty queue of one thread of a proxy.
+    pub(super) fn of_thread(threads: usize) -> Self {
+        let (waiters, connects, alive_at, failures) = Default::default();
+        Self { connects_max: (CONNECTS_MAX / threads).max(1), waiters, connects, alive_at, failures }
+    }
+
     /// Adds a request to the queue. The returned receiver gets a connection, or `None` if the request is rejected.
     pub(super) fn enqueue(&mut self) -> Receiver<Option<ServerConnection>> {
         let (taker, receiver) = channel();
@@ -60,7 +66,7 @@ impl ConnectQueue {
         while self.waiters.front().is_some_and(|waiter| waiter.taker.is_closed()) {
             self.waiters.pop_front();
         }
-        let begins = self.connects < self.waiters.len().min(CONNECTS_MAX);
+        let begins = self.connects < self.waiters.len().min(self.connects_max);
         self.connects += usize::from(begins);
         begins
     }
@@ -136,7 +142,7 @@ mod tests {
 
     #[test]
     fn server_is_unreachable_if_refused_or_silent_twice() {
-        let mut line = ConnectQueue::default();
+        let mut line = ConnectQueue::of_thread(1);
         assert_eq!(
             line.record_failure(Instant::now(), &io::ErrorKind::ConnectionRefused.into()),
             ConnectFailure::Unreachable
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn connects_are_limited_and_skip_departed_clients() {
-        let mut line = ConnectQueue::default();
+        let mut line = ConnectQueue::of_thread(1);
         let gone: Vec<_> = (0..2 * CONNECTS_MAX).map(|_| line.enqueue()).collect();
         assert_eq!((0..100).filter(|_| line.try_begin_connect()).count(), CONNECTS_MAX);
         drop(gone);
@@ -165,7 +171,7 @@ mod tests {
 
     #[test]
     fn request_that_waited_too_long_is_turned_away() {
-        let mut line = ConnectQueue::default();
+        let mut line = ConnectQueue::of_thread(1);
         let mut first = line.enqueue();
         line.reject_waiters(Duration::from_secs(60));
         assert!(first.try_recv().is_err());

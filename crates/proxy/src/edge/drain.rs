@@ -16,8 +16,6 @@ pub(super) struct Drain {
     has_begun: Cell<bool>,
     /// Notification for the tasks of idle clients.
     begins: Notify,
-    /// Notification for [`drain_clients`] when a client has left.
-    left: Notify,
 }
 
 impl Drain {
@@ -40,20 +38,11 @@ impl Drain {
             sleep(FIRST_REQUEST).await;
         }
     }
-
-    pub(super) fn record_client_departure(&self) {
-        self.left.notify_one();
-    }
 }
 
 /// Drains until no client is left, or the time limit is over. The caller then cuts off the remaining requests.
 pub(super) async fn drain_clients(shared: &Shared) {
     shared.drain.begin();
-    let all_left = async {
-        while shared.clients.get() > 0 {
-            shared.drain.left.notified().await;
-        }
-    };
     // Ignore a timeout: the final state reports the remaining requests.
-    let _ = timeout(shared.config.limits.drain, all_left).await;
+    let _ = timeout(shared.config.limits.drain, shared.seat.wait_until_clients_left()).await;
 }

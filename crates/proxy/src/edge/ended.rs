@@ -138,9 +138,9 @@ impl Shared {
         });
     }
 
-    /// Returns the numbers of slow requests since the start.
+    /// Returns the numbers of slow requests since the start, of all threads. The first thread alone has them.
     pub(super) fn export_counts(&self) -> ExportCounts {
-        self.exports.as_ref().map_or(ExportCounts::default(), ExportSender::counts)
+        self.exports.as_ref().filter(|_| self.seat.is_first()).map_or(ExportCounts::default(), ExportSender::counts)
     }
 
     /// Sends the entry of a request to the access log.

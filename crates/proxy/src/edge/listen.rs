@@ -2,7 +2,6 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::net::{SocketFlags, accept_with};
@@ -15,6 +14,7 @@ use super::connection::is_out_of_files;
 use super::deadline::Deadline;
 use super::handshake::open_client_stream;
 use super::shared::Shared;
+use super::team::{ClientSlot, Message, clients_of_process};
 use super::{http, resp};
 use crate::config::Protocol;
 use crate::http::write_error;
@@ -37,37 +37,15 @@ pub(super) fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Number of clients of all proxies of this process, which share its open files.
-static CLIENTS: AtomicUsize = AtomicUsize::new(0);
-
 /// Returns the maximum number of clients of this process: the present clients, and those for which open files are free.
 fn clients_max() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
     let more = (files.saturating_sub(open + FILES_KEPT) / FILES_OF_CLIENT).max(1);
-    CLIENTS.load(Ordering::Relaxed).saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+    clients_of_process().saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
 }
 
-/// Registration of a connected client, counted for its proxy and for the process.
-struct ClientSlot(Rc<Shared>);
-
-impl ClientSlot {
-    fn register(shared: &Rc<Shared>) -> Self {
-        shared.clients.set(shared.clients.get() + 1);
-        CLIENTS.fetch_add(1, Ordering::Relaxed);
-        Self(Rc::clone(shared))
-    }
-}
-
-impl Drop for ClientSlot {
-    fn drop(&mut self) {
-        self.0.clients.set(self.0.clients.get() - 1);
-        CLIENTS.fetch_sub(1, Ordering::Relaxed);
-        self.0.drain.record_client_departure();
-    }
-}
-
-/// Acceptor of clients, up to the client limits of the proxy and of the process.
+/// Acceptor of clients for all threads of the proxy, up to the client limits of the proxy and of the process.
 pub(super) struct Acceptor<'a> {
     shared: &'a Rc<Shared>,
     own_max: usize,
@@ -104,23 +82,35 @@ impl<'a> Acceptor<'a> {
 
     fn serve_or_turn_away(&self, stream: TcpStream) {
         match self.has_client_room(0) {
-            true => serve_client(self.shared, stream),
+            true => self.serve_or_pass_on(stream),
             false => turn_away(self.shared, stream, self.has_client_room(TOLD_MAX)),
         }
     }
 
+    /// Gives the client to the thread with the fewest clients.
+    fn serve_or_pass_on(&self, stream: TcpStream) {
+        let seat = self.shared.seat.least_loaded();
+        let slot = ClientSlot::register(&seat);
+        if seat.index == self.shared.seat.index {
+            return serve_client(self.shared, stream, slot);
+        }
+        // A client that cannot be passed on is lost: its socket or the other thread is broken.
+        let _ = stream.into_std().map(|socket| seat.team.send(seat.index, Message::Client(socket, slot)));
+    }
+
     fn has_client_room(&self, excess: usize) -> bool {
-        let (own, all) = (self.shared.clients.get(), CLIENTS.load(Ordering::Relaxed));
+        let (own, all) = (self.shared.seat.team.total_clients(), clients_of_process());
         own < self.own_max.saturating_add(excess) && all < self.all_max.saturating_add(excess)
     }
 }
 
-fn serve_client(shared: &Rc<Shared>, stream: TcpStream) {
+/// Serves a client in a task of its own.
+pub(super) fn serve_client(shared: &Rc<Shared>, stream: TcpStream, slot: ClientSlot) {
     // Ignore an error: without this option, answers are only delayed.
     let _ = stream.set_nodelay(true);
-    let slot = ClientSlot::register(shared);
+    let shared = Rc::clone(shared);
     drop(spawn_local(async move {
-        let shared = Rc::clone(&slot.0);
+        let _slot = slot;
         let Some((stream, input)) = open_client_stream(&shared, stream).await else { return };
         match shared.config.protocol {
             Protocol::Http => http::serve(shared, stream, input).await,
@@ -144,9 +134,10 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, lingers: bool) {
     // Ignore an error: the answer always fits into an empty socket, so an error means that the client is gone.
     let _ = stream.try_write(&answer);
     if lingers {
-        let slot = ClientSlot::register(shared);
+        let (slot, limits) = (ClientSlot::register(&shared.seat), shared.config.limits);
         drop(spawn_local(async move {
-            http::linger(&stream, &mut Deadline::new(&slot.0.config.limits)).await;
+            let _slot = slot;
+            http::linger(&stream, &mut Deadline::new(&limits)).await;
         }));
     }
 }

@@ -1,4 +1,4 @@
-//! All I/O of the proxy: sockets and timers. It runs on one thread, with one task per client.
+//! All I/O of the proxy: sockets and timers. Each thread of a proxy runs it, with one task per client.
 
 mod buffer;
 mod client_memory;
@@ -11,10 +11,12 @@ mod ended;
 mod handshake;
 mod http;
 mod listen;
+mod messages;
 mod pace;
 mod resp;
 mod samples;
 mod shared;
+mod team;
 mod timers;
 mod tunnel;
 mod warm_up;
@@ -23,7 +25,6 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -31,22 +32,25 @@ use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Ejection, Hazard, Server};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::access::Sender;
-use crate::config::{Config, TraceLookup};
 use crate::export::{ExportCounts, ExportSender};
-use crate::hazard_board::HazardBoard;
 use crate::request_table::{Counts, ServerCounts};
 use listen::Acceptor;
 use shared::Shared;
+use team::Message;
+pub use team::{Member, open_team};
 
-/// Proxy with an open listener.
+/// One thread of a proxy.
 pub struct Proxy {
     shared: Rc<Shared>,
-    listener: TcpListener,
+    /// Listening socket; `None` if another thread accepts the clients.
+    listener: Option<TcpListener>,
+    inbox: UnboundedReceiver<Message>,
 }
 
-/// Handle to read the state of a running proxy.
+/// Handle to read the state of a running thread.
 #[derive(Clone)]
 pub struct StateView(Rc<Shared>);
 
@@ -87,18 +91,18 @@ pub struct State {
 }
 
 impl Proxy {
-    /// Creates a proxy for clients of `listener`, which [`listen`] made. Sends an entry for each request to `log`, and
-    /// slow requests to `exports`. All methods require a single-threaded tokio runtime, in a `LocalSet`.
+    /// Creates one thread of a proxy. The first member of the team gets the listening socket, for all. Sends an entry for
+    /// each request to `log`, and slow requests to `exports`. All methods require a single-threaded tokio runtime, in a
+    /// `LocalSet`.
     pub fn open(
-        listener: std::net::TcpListener,
-        config: Config,
-        board: Arc<HazardBoard>,
-        trace_lookup: TraceLookup,
-        (log, exports): (Option<Sender>, Option<ExportSender>),
+        member: Member,
+        listener: Option<std::net::TcpListener>,
+        outputs: (Option<Sender>, Option<ExportSender>),
     ) -> io::Result<Self> {
         listen::raise_open_files();
-        let listener = TcpListener::from_std(listener)?;
-        Ok(Self { shared: Shared::new(config, (board, trace_lookup), (log, exports), warm_up::HELPERS), listener })
+        let listener = listener.map(TcpListener::from_std).transpose()?;
+        let Member { seat, inbox } = member;
+        Ok(Self { shared: Shared::new(seat, outputs, warm_up::HELPERS), listener, inbox })
     }
 
     /// Returns a handle to read the state.
@@ -106,29 +110,41 @@ impl Proxy {
         StateView(Rc::clone(&self.shared))
     }
 
-    /// Serves clients until the future `shutdown` is ready, and then drains. Returns early if the proxy cannot
-    /// continue.
+    /// Serves clients until the future `shutdown` of the first thread is ready, and then drains. Returns early if the
+    /// proxy cannot continue.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let (hazards, timers) =
-            (timers::watch_hazards(Rc::clone(&self.shared)), timers::run_timers(Rc::clone(&self.shared)));
+        let Self { shared, listener, inbox } = self;
+        let (hazards, timers) = (timers::watch_hazards(Rc::clone(&shared)), timers::run_timers(Rc::clone(&shared)));
         tokio::select! {
             result = hazards => result,
             () = timers => Ok(()),
-            result = self.serve(shutdown) => result,
+            () = messages::read_messages(Rc::clone(&shared), inbox) => Ok(()),
+            result = serve(&shared, listener, shutdown) => result,
         }
     }
+}
 
-    async fn serve(self, shutdown: impl Future<Output = ()>) -> io::Result<()> {
-        let Self { shared, listener } = self;
-        let acceptor = Acceptor::new(&shared);
-        tokio::select! {
-            result = acceptor.accept(&listener) => return result,
-            () = shutdown => {}
-        }
-        acceptor.accept_pending(listener);
-        drain::drain_clients(&shared).await;
-        Ok(())
+/// Accepts clients until `shutdown`, or serves those of the first thread until it accepts no more. Then drains.
+async fn serve(
+    shared: &Rc<Shared>,
+    listener: Option<TcpListener>,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let Some(listener) = listener else {
+        shared.drain_ordered.notified().await;
+        drain::drain_clients(shared).await;
+        return Ok(());
+    };
+    let acceptor = Acceptor::new(shared);
+    tokio::select! {
+        result = acceptor.accept(&listener) => return result,
+        () = shutdown => {}
     }
+    acceptor.accept_pending(listener);
+    // This message comes after all clients that were passed on.
+    shared.seat.tell_others(|| Message::Drain);
+    drain::drain_clients(shared).await;
+    Ok(())
 }
 
 impl StateView {
@@ -144,7 +160,7 @@ impl StateView {
             active: shared.address(table.active()),
             why: table.active_reason().to_string(),
             in_flight: table.in_flight(),
-            clients: shared.clients.get(),
+            clients: shared.seat.clients(),
             tunnels: shared.tunnels.get(),
             turned_away: shared.turned_away.get(),
             handshakes_failed: shared.handshakes_failed.get(),
@@ -152,7 +168,7 @@ impl StateView {
             log_lines_lost: shared.log_lines_lost(),
             slow_requests: shared.export_counts(),
             hedges_left: table.hedges_left(),
-            hazards_begun: Server::BOTH.map(|server| shared.board.hazard_word(server).read().began),
+            hazards_begun: Server::BOTH.map(|server| shared.seat.team.board.hazard_word(server).read().began),
             drains: shared.drain.has_begun(),
             by_server: server_states(shared),
             counts: table.counts().clone(),
@@ -176,6 +192,13 @@ impl State {
                 None => self.by_server.push(ServerState { ejected: None, ..theirs.clone() }),
             }
         }
+    }
+
+    /// Adds the counts and the unfinished work of another thread of the same proxy.
+    pub fn add_thread(&mut self, other: &Self) {
+        self.add_counts(other);
+        self.add_unfinished_work(other);
+        self.hedges_left += other.hedges_left;
     }
 
     /// Adds the unfinished requests, clients and tunnels of another proxy.

@@ -1,16 +1,14 @@
-//! State that all tasks of a proxy share. They run on one thread.
+//! State that all tasks of one thread of a proxy share.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Attempt, HedgeEvent, Mode, Server};
+use sidelane_policy::hedge::{Attempt, Hazard, HedgeEvent, Mode, Server};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -19,11 +17,10 @@ use super::client_memory::ClientMemory;
 use super::connect_queue::{ConnectFailure, ConnectQueue};
 use super::connection::{JUST_USED, Pool, ServerConnection, is_local_error};
 use super::drain::Drain;
-use super::samples::Samples;
+use super::team::{Message, Seat};
 use crate::access::Sender;
-use crate::config::{Config, TraceLookup};
+use crate::config::Config;
 use crate::export::ExportSender;
-use crate::hazard_board::HazardBoard;
 use crate::http::RequestNumber;
 use crate::request_table::{
     Effect, Loss, NextStep, RequestClass, RequestId, RequestTable, ServerError, ServerOutcome, Verdict,
@@ -40,19 +37,14 @@ pub(super) struct Helpers {
 
 pub(super) struct Shared {
     helpers: Helpers,
+    /// Place among the threads of the proxy.
+    pub(super) seat: Seat,
     pub(super) config: Config,
-    pub(super) board: Arc<HazardBoard>,
-    pub(super) trace_lookup: TraceLookup,
     pub(super) table: RefCell<RequestTable<Owner>>,
     pools: [RefCell<Pool>; 2],
     connect_queues: [RefCell<ConnectQueue>; 2],
-    /// Secret key of the hash that makes request numbers hard to guess.
-    secret: RandomState,
-    pub(super) samples: RefCell<Samples>,
-    /// Notification for warm-ups that wait for the first sample.
-    pub(super) sampled: Notify,
-    /// Number of connected clients.
-    pub(super) clients: Cell<usize>,
+    /// Number of answered requests that could be sampled.
+    sampled: Cell<usize>,
     /// Number of connections that belong to one server.
     pub(super) tunnels: Cell<usize>,
     /// Number of answers that are being read only to be dropped.
@@ -74,35 +66,35 @@ pub(super) struct Shared {
     /// Counter of the bytes that the proxy keeps for its clients.
     pub(super) memory: ClientMemory,
     pub(super) drain: Drain,
+    /// Notification that the first thread accepts no more clients.
+    pub(super) drain_ordered: Notify,
     pub(super) log: Option<RefCell<Sender>>,
     pub(super) exports: Option<ExportSender>,
 }
 
 impl Shared {
     pub(super) fn new(
-        config: Config,
-        (board, trace_lookup): (Arc<HazardBoard>, TraceLookup),
+        seat: Seat,
         (log, exports): (Option<Sender>, Option<ExportSender>),
         helpers: Helpers,
     ) -> Rc<Self> {
-        let table = RefCell::new(RequestTable::new(config.table));
+        let config = seat.config();
+        let table = RefCell::new(seat.request_table(config.table));
+        let connect_queues = Server::BOTH.map(|_| RefCell::new(ConnectQueue::of_thread(seat.team.size())));
         let memory = ClientMemory::new(config.limits.memory_bytes);
         Rc::new(Self {
             helpers,
             memory,
             drain: Drain::default(),
+            drain_ordered: Notify::new(),
             log: log.map(RefCell::new),
             exports,
             config,
-            board,
-            trace_lookup,
+            seat,
             table,
             pools: Default::default(),
-            connect_queues: Default::default(),
-            secret: RandomState::new(),
-            samples: RefCell::default(),
-            sampled: Notify::new(),
-            clients: Cell::new(0),
+            connect_queues,
+            sampled: Cell::new(0),
             tunnels: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
@@ -134,6 +126,12 @@ impl Shared {
     /// Passes an observation of a server to the request table, and carries out its orders.
     pub(super) fn observe(self: &Rc<Self>, event: HedgeEvent) {
         self.table.borrow_mut().observe(now_ns(), event);
+        self.carry_out_orders();
+    }
+
+    /// Hedges the requests that wait for a server. Another thread has seen its hazard.
+    pub(super) fn resend(self: &Rc<Self>, from: Server, because: Hazard) {
+        self.table.borrow_mut().resend(now_ns(), from, because);
         self.carry_out_orders();
     }
 
@@ -186,6 +184,7 @@ impl Shared {
                 Effect::Send { owner, request_id, to } => owner.order_copy(request_id, to),
                 Effect::WarmUp(server) => (self.helpers.warm_up)(Rc::clone(self), server),
                 Effect::Probe(server) => (self.helpers.probe)(Rc::clone(self), server),
+                Effect::Resend(from, because) => self.seat.tell_others(|| Message::Resend(from, because)),
             }
         }
         self.wake_timers_earlier();
@@ -216,14 +215,14 @@ impl Shared {
 
     /// Returns the number with which the client can request details of its request.
     pub(super) fn request_number(&self, id: u64) -> RequestNumber {
-        RequestNumber { id, mark: self.secret.hash_one(id) }
+        self.seat.team.request_number(id)
     }
 
     /// Samples an answered request that is safe to repeat.
     pub(super) fn note_sample(&self, request: &[u8]) {
-        if self.samples.borrow_mut().sample_request(request) {
-            self.sampled.notify_waiters();
-        }
+        let number = self.sampled.get();
+        self.sampled.set(number + 1);
+        self.seat.team.samples.sample_request(number, request);
     }
 
     /// Takes an idle connection from the pool; `None` if there is none.
@@ -355,11 +354,14 @@ impl Mailbox {
 mod tests {
     use std::future::Future;
     use std::pin::pin;
+    use std::sync::Arc;
 
     use sidelane_policy::hedge::RolesConfig;
 
+    use super::super::team::open_team;
     use super::*;
     use crate::config::{Limits, METHODS, Protocol};
+    use crate::hazard_board::HazardBoard;
     use crate::http::Forwarded;
     use crate::request_table::{Label, TableConfig};
     use crate::resp::Repeatable;
@@ -381,7 +383,8 @@ mod tests {
         };
         let helpers = Helpers { warm_up: |_, _| {}, probe: |_, _| {}, send_ignoring_outcome: |_, _, _| {} };
         let board = Arc::new(HazardBoard::new().unwrap());
-        Shared::new(config, (board, Arc::new(|_| serde_json::Value::Null)), (None, None), helpers)
+        let member = open_team(config, board, Arc::new(|_| serde_json::Value::Null), 1).remove(0);
+        Shared::new(member.seat, (None, None), helpers)
     }
 
     fn admit(shared: &Shared) {

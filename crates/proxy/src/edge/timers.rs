@@ -16,18 +16,22 @@ use super::shared::Shared;
 /// Interval of the search for idle connections that servers have closed.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Passes changes on the hazard board to the request table. Returns only on an error.
+/// Passes changes on the hazard board to the request table. The first thread does so for all. Returns only on an error.
 pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
-    let eventfd: OwnedFd = shared.board.changed.as_fd().try_clone_to_owned()?;
+    if !shared.seat.is_first() {
+        return std::future::pending().await;
+    }
+    let board = &shared.seat.team.board;
+    let eventfd: OwnedFd = board.changed.as_fd().try_clone_to_owned()?;
     // SAFETY: `OwnedFd` keeps its file descriptor open and unchanged, and is dropped after the registration.
     let eventfd = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
     let mut told = [Hazards::NONE; 2];
     loop {
         let mut heard = eventfd.readable().await?;
-        shared.board.changed.clear();
+        board.changed.clear();
         heard.clear_ready();
         for server in Server::BOTH {
-            let hazards = shared.board.hazards(server);
+            let hazards = board.hazards(server);
             if std::mem::replace(&mut told[server.index()], hazards) != hazards {
                 shared.observe(HedgeEvent::Watched(server, hazards));
             }

@@ -44,7 +44,7 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
         if warmed == shared.config.warm_up_requests || !shared.table.borrow().is_warming_up(server) {
             break;
         }
-        let Ok(request) = timeout_at(end, wait_for_sample(&shared, number)).await else { break };
+        let Ok(request) = timeout_at(end, shared.seat.team.samples.get(number)).await else { break };
         match timeout_at(end, send_request_with_timeout(&shared, server, &request)).await {
             Ok(Some(outcome)) if outcome.quality() == Quality::Success => {
                 warmed += 1;
@@ -67,18 +67,6 @@ async fn warm_up(shared: Rc<Shared>, server: Server) {
 
 async fn send_request_with_timeout(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<ServerOutcome> {
     timeout(shared.config.limits.answer_time, send_request(shared, server, request)).await.ok().flatten()
-}
-
-/// Returns a recently answered request. If there is none, waits for the next one.
-async fn wait_for_sample(shared: &Rc<Shared>, number: usize) -> Vec<u8> {
-    loop {
-        let sampled = shared.sampled.notified();
-        let known = shared.samples.borrow().get(number);
-        match known {
-            Some(request) => return request,
-            None => sampled.await,
-        }
-    }
 }
 
 /// Sends a request, and drops the answer. Returns the outcome; `None` if the connection failed.

@@ -20,17 +20,21 @@
 
 mod count;
 mod record;
+mod roles;
 mod servers;
 mod slots;
 
+use std::sync::Arc;
+
+use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{
-    Attempt, Ejection, Hazard, HedgeAction, HedgeActions, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, Roles,
-    RolesConfig, Server,
+    Attempt, Ejection, Hazard, HedgeAction, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server,
 };
-use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
 pub use record::{CopyState, Label, Loss, Quality, Record, RequestClass, RequestEnd, SendReason, Verdict};
+pub use roles::CommonRoles;
+use roles::{Decision, RolesHandle};
 pub use servers::{BOUNDS_NS, Durations, ReplyKind, ServerCounts, ServerError, ServerOutcome};
 pub use slots::RequestId;
 use slots::Slots;
@@ -54,6 +58,8 @@ pub enum Effect<O> {
     WarmUp(Server),
     /// Order to try a connection to the server.
     Probe(Server),
+    /// Order to the tables of the proxy's other threads: [`RequestTable::resend`].
+    Resend(Server, Hazard),
 }
 
 /// Next step of a request's owner after the loss of a copy.
@@ -91,7 +97,9 @@ impl Default for TableConfig {
 /// Table of all requests. `O` is the owner of a request: the task that sends its copies.
 pub struct RequestTable<O> {
     config: TableConfig,
-    roles: Roles,
+    roles: RolesHandle,
+    /// Whether other threads have tables with the same roles.
+    has_others: bool,
     budget: HedgeBudget,
     slots: Slots<O>,
     counts: Counts,
@@ -100,13 +108,20 @@ pub struct RequestTable<O> {
 }
 
 impl<O: Clone> RequestTable<O> {
-    /// Creates an empty table.
+    /// Creates the empty table of a proxy with one thread.
     pub fn new(config: TableConfig) -> Self {
+        Self::of_thread(config, Arc::new(CommonRoles::new(config.roles)), (0, 1))
+    }
+
+    /// Creates the empty table of one of the threads that share these roles. `thread` is its index, and their number.
+    /// The numbers of requests of all threads differ.
+    pub fn of_thread(config: TableConfig, roles: Arc<CommonRoles>, thread: (usize, usize)) -> Self {
         Self {
             config,
-            roles: Roles::new(config.roles),
+            roles: RolesHandle::new(roles),
+            has_others: thread.1 > 1,
             budget: HedgeBudget::new(config.budget),
-            slots: Slots::new(config.last),
+            slots: Slots::new(config.last, thread),
             counts: Counts::default(),
             servers: Default::default(),
             effects: Vec::new(),
@@ -207,9 +222,12 @@ impl<O: Clone> RequestTable<O> {
         if outcome.quality() == Quality::Success {
             counts.response_time.record(now.saturating_sub(sent_ns));
         }
-        let attempt = Attempt { sent_ns, has_failed: outcome.is_fault() };
-        let has_acted = self.apply_policy(now, HedgeEvent::Tried(server, attempt));
-        has_acted || attempt.has_failed
+        if outcome.is_fault() {
+            self.apply_policy(now, HedgeEvent::Tried(server, Attempt { sent_ns, has_failed: true }));
+            return true;
+        }
+        let decision = self.roles.record_success(now, server, sent_ns);
+        decision.is_some_and(|decision| self.carry_out(now, decision))
     }
 
     /// Counts a failed connect to a server.
@@ -229,20 +247,25 @@ impl<O: Clone> RequestTable<O> {
         self.hedge_overdue(now);
     }
 
-    /// Lets the policy decide on an observation. Returns whether it took an action.
-    fn apply_policy(&mut self, now: Nanos, event: HedgeEvent) -> bool {
-        let before = Server::BOTH.map(|server| self.roles.ejection(server).is_some());
-        let mut actions = HedgeActions::default();
-        self.roles.observe(now, &event, &mut actions);
-        for server in Server::BOTH.into_iter().filter(|server| !before[server.index()]) {
-            self.servers[server.index()].ejections += u64::from(self.roles.ejection(server).is_some());
-        }
-        let has_acted = actions.iter().next().is_some();
-        for action in actions.iter() {
+    /// Lets the policy decide on an observation.
+    fn apply_policy(&mut self, now: Nanos, event: HedgeEvent) {
+        let decision = self.roles.observe(now, event);
+        self.carry_out(now, decision);
+    }
+
+    /// Carries out a decision of the policy. Returns whether there was an action.
+    fn carry_out(&mut self, now: Nanos, decision: Decision) -> bool {
+        let Decision { actions, ejected } = decision;
+        self.servers.iter_mut().zip(ejected).for_each(|(counts, ejected)| counts.ejections += u64::from(ejected));
+        let has_acted = !actions.is_empty();
+        for action in actions {
             match action {
                 HedgeAction::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
                 HedgeAction::Return { .. } => {}
-                HedgeAction::Resend { from, because } => self.hedge_waiting_requests(now, from, because),
+                HedgeAction::Resend { from, because } => {
+                    self.resend(now, from, because);
+                    self.effects.extend(self.has_others.then_some(Effect::Resend(from, because)));
+                }
                 HedgeAction::WarmUp(server) => {
                     self.counts.warm_ups += 1;
                     self.effects.push(Effect::WarmUp(server));
@@ -253,7 +276,9 @@ impl<O: Clone> RequestTable<O> {
         has_acted
     }
 
-    fn hedge_waiting_requests(&mut self, now: Nanos, from: Server, hazard: Hazard) {
+    /// Hedges the requests that wait for this server, because of a hazard. The caller carries out the orders of
+    /// [`Self::take_effects`].
+    pub fn resend(&mut self, now: Nanos, from: Server, hazard: Hazard) {
         for request_id in self.slots.requests_waiting_for(from) {
             self.hedge(now, request_id, from.other(), SendReason::Hazard(hazard));
         }

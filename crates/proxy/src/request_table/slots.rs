@@ -26,6 +26,8 @@ pub(super) struct Slots<O> {
     slots: Vec<Option<Entry<O>>>,
     free: Vec<u32>,
     next_id: u64,
+    /// Distance between the numbers of two requests.
+    id_step: u64,
     /// Last finished requests with their ids, in the order of their ends.
     finished: VecDeque<(u64, Record)>,
     last: usize,
@@ -38,14 +40,17 @@ pub(super) struct Slots<O> {
 const TIMERS_SPARE: usize = 64;
 
 impl<O: Clone> Slots<O> {
-    pub(super) fn new(finished_max: usize) -> Self {
+    /// Creates the slots of one of several threads, by its index and their number.
+    pub(super) fn new(finished_max: usize, (index, threads): (usize, usize)) -> Self {
         let finished = VecDeque::with_capacity(finished_max);
-        Self { slots: Vec::new(), free: Vec::new(), next_id: 1, finished, last: finished_max, timers: VecDeque::new() }
+        let (slots, free, timers) = Default::default();
+        let (next_id, id_step) = (index as u64 + 1, threads as u64);
+        Self { slots, free, next_id, id_step, finished, last: finished_max, timers }
     }
 
     pub(super) fn insert(&mut self, record: Record, owner: O, hedge_at_ns: Option<Nanos>) -> RequestId {
         let id = self.next_id;
-        self.next_id += 1;
+        self.next_id += self.id_step;
         let entry = Some(Entry { id, record, owner });
         let slot = match self.free.pop() {
             Some(slot) => {
@@ -151,6 +156,16 @@ mod tests {
     use super::super::record::{Label, RequestClass, RequestEnd};
     use super::*;
 
+    /// Index and number of threads.
+    const ALONE: (usize, usize) = (0, 1);
+
+    #[test]
+    fn numbers_of_two_threads_differ() {
+        let mut threads = [0, 1].map(|index| Slots::<()>::new(1, (index, 2)));
+        let numbers: Vec<u64> = (0..6).map(|turn| threads[turn % 2].insert(record(), (), None).number).collect();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    }
+
     fn record() -> Record {
         Record::new(
             0,
@@ -161,7 +176,7 @@ mod tests {
 
     #[test]
     fn only_requests_in_flight_and_last_finished_are_found() {
-        let mut slots = Slots::<()>::new(2);
+        let mut slots = Slots::<()>::new(2, ALONE);
         let request_ids: Vec<RequestId> = (0..4).map(|_| slots.insert(record(), (), None)).collect();
         for request_id in &request_ids[..3] {
             slots.get_mut(*request_id).unwrap().finish(1, RequestEnd::Answered);
@@ -174,7 +189,7 @@ mod tests {
 
     #[test]
     fn id_of_an_ended_request_does_not_match_a_reused_slot() {
-        let mut slots = Slots::<()>::new(1);
+        let mut slots = Slots::<()>::new(1, ALONE);
         let former = slots.insert(record(), (), None);
         slots.move_to_finished(former);
         let now = slots.insert(record(), (), None);
@@ -185,7 +200,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_ended_requests() {
-        let mut slots = Slots::<()>::new(10);
+        let mut slots = Slots::<()>::new(10, ALONE);
         for _ in 0..10_000 {
             let request_id = slots.insert(record(), (), None);
             slots.move_to_finished(request_id);
@@ -195,7 +210,7 @@ mod tests {
 
     #[test]
     fn memory_does_not_grow_with_timers_of_ended_requests() {
-        let mut slots = Slots::<()>::new(10);
+        let mut slots = Slots::<()>::new(10, ALONE);
         let slow = slots.insert(record(), (), Some(1_000));
         for _ in 0..10_000 {
             let request_id = slots.insert(record(), (), Some(1_000));
@@ -208,7 +223,7 @@ mod tests {
     #[test]
     fn timers_are_searched_only_when_most_requests_have_ended() {
         const IN_FLIGHT: usize = 1_000;
-        let mut slots = Slots::<()>::new(10);
+        let mut slots = Slots::<()>::new(10, ALONE);
         for _ in 0..IN_FLIGHT {
             slots.insert(record(), (), Some(1_000));
         }

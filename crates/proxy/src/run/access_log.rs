@@ -1,6 +1,6 @@
 //! File of the access log, and the thread that writes it.
 //!
-//! The serving thread never waits for the file. Lines that the disk does not accept are lost, counted and reported.
+//! The serving threads never wait for the file. Lines that the disk does not accept are lost, counted and reported.
 
 use std::fs::{File, OpenOptions};
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use crate::access::{Format, LineFormatter, Receiver, Sender, Waker, channel};
 
 /// Path that means standard output.
 pub const STDOUT: &str = "-";
-/// Size of the ring of entries. At 250 bytes each, it holds the entries of 20 ms at 400 000 requests per second.
+/// Size of the rings of entries of all threads. At 250 bytes each, it holds the entries of 20 ms at 400 000 requests per second.
 const RING_BYTES: usize = 2 << 20;
 /// Interval at which the writing thread collects entries while requests come.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -66,10 +66,17 @@ impl OpenLog {
         Ok(Self { path, format, lines })
     }
 
-    /// Starts a thread that writes the entries of the returned sender. `servers` are the addresses of the first and the
-    /// second server. `eventfd` is notified when there is a message for the user.
-    pub fn start(self, servers: [SocketAddr; 2], eventfd: Arc<EventFd>) -> io::Result<(Sender, LogHandle, LogEnd)> {
-        let (sender, receiver) = channel(RING_BYTES);
+    /// Starts a thread that writes the entries of the returned senders, one for each of `threads`. `servers` are the
+    /// addresses of the first and the second server. `eventfd` is notified when there is a message for the user.
+    pub fn start(
+        self,
+        servers: [SocketAddr; 2],
+        threads: usize,
+        eventfd: Arc<EventFd>,
+    ) -> io::Result<(Vec<Sender>, LogHandle, LogEnd)> {
+        let (first, mut receiver) = channel(RING_BYTES / threads);
+        let others = (1..threads).map(|_| receiver.add_sender(RING_BYTES / threads));
+        let senders = [first].into_iter().chain(others).collect();
         let shared = Arc::new(Shared { opens_again: false.into(), lost: 0.into(), news: Mutex::default(), eventfd });
         let handle = LogHandle { is_file: !is_stdout(&self.path), shared, waker: receiver.waker() };
         let (ended, end) = sync_channel::<()>(1);
@@ -84,7 +91,7 @@ impl OpenLog {
             loss: Loss::default(),
         };
         thread::Builder::new().name("sidelane-access".to_owned()).spawn(move || writer.run(ended))?;
-        Ok((sender, handle, log_end))
+        Ok((senders, handle, log_end))
     }
 }
 
@@ -150,7 +157,7 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    /// Waits until all lines are written after the sender is gone, or until the disk was too slow. Returns the number
+    /// Waits until all lines are written after the senders are gone, or until the disk was too slow. Returns the number
     /// of lost lines.
     pub fn wait_for_writer(self) -> u64 {
         if self.end.recv_timeout(END_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
@@ -189,12 +196,12 @@ struct Loss {
 }
 
 impl Writer {
-    /// Writes entries until the sender is dropped. `_ended` closes when this thread ends.
+    /// Writes entries until the senders are dropped. `_ended` closes when this thread ends.
     fn run(mut self, _ended: SyncSender<()>) {
         let _patient = PatientThread::for_reader();
         loop {
             // Read this flag before the entries, so that entries sent before the end are among them.
-            let is_last = self.receiver.is_sender_gone();
+            let is_last = self.receiver.are_senders_gone();
             let count = self.write_entries();
             if self.shared.opens_again.swap(false, Ordering::AcqRel) {
                 self.reopen();

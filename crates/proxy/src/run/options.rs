@@ -98,6 +98,9 @@ impl fmt::Display for Hedge {
     }
 }
 
+/// Largest number of threads that serve clients.
+pub const THREADS_MAX: usize = 256;
+
 /// Names of the protocols in options.
 pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis", Protocol::Redis)];
 /// Names of the targets for requests that are not safe to repeat. The value tells whether these requests stay at the
@@ -152,6 +155,8 @@ pub struct ProxyOptions {
     pub access_log: Option<PathBuf>,
     /// Format of the access log.
     pub log_format: Format,
+    /// Number of threads that serve clients.
+    pub threads: usize,
     /// Certificate and key for TLS to clients; `None` for no TLS.
     pub tls: Option<TlsFiles>,
     /// Limits of size, time and number for clients and servers.
@@ -181,6 +186,7 @@ impl ProxyOptions {
             slo: None,
             access_log: None,
             log_format: Format::default(),
+            threads: 1,
             tls: None,
             limits: Limits::default(),
         }

@@ -1,4 +1,4 @@
-//! Proxy that runs on a separate thread, together with the threads that watch its servers.
+//! Proxy that runs on threads of its own, together with the threads that watch its servers.
 //!
 //! The thread that started the proxy never waits for it. The proxy publishes its state, and a reader skips a state that
 //! is being written.
@@ -6,7 +6,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ use super::ejections::ejection_messages;
 use super::options::ProxyOptions;
 use super::traced::{ExportEnd, Traces};
 use crate::access::Sender;
-use crate::config::{Config, TraceLookup};
-use crate::edge::{Proxy, State, StateView};
+use crate::config::Config;
+use crate::edge::{Member, Proxy, State, StateView, open_team};
 use crate::export::ExportSender;
 use crate::hazard_board::HazardBoard;
 use crate::tls::Tls;
@@ -92,7 +92,8 @@ impl ReadyProxy {
     /// Starts the proxy, and the threads that watch its servers.
     pub fn start(self) -> Result<RunningProxy> {
         let board = Arc::new(HazardBoard::new().context("cannot create the hazard board")?);
-        let shared = Arc::new(Shared::new().context("cannot create an eventfd for the proxy")?);
+        let threads = self.options.threads;
+        let shared = Arc::new(Shared::new(threads).context("cannot create an eventfd for the proxy")?);
         let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
         let traces = Traces::start(&self.options)?;
         let (trace_lookup, for_proxy, its_board) = (traces.trace_lookup(), Arc::clone(&shared), Arc::clone(&board));
@@ -100,17 +101,30 @@ impl ReadyProxy {
         let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
         let log = self
             .log
-            .map(|log| log.start(servers, Arc::clone(&shared.eventfd)))
+            .map(|log| log.start(servers, threads, Arc::clone(&shared.eventfd)))
             .transpose()
             .context("cannot start the access log's thread")?;
-        let (sender, log, log_end) =
-            log.map_or((None, None, None), |(sender, log, end)| (Some(sender), Some(log), Some(end)));
+        let (senders, log, log_end) =
+            log.map_or((Vec::new(), None, None), |(senders, log, end)| (senders, Some(log), Some(end)));
         let (exports, export_end) = traces.start_export(&self.options)?.unzip();
+        let (mut senders, mut listener) = (senders.into_iter(), Some(listener));
+        let members = open_team(config, its_board, trace_lookup, threads).into_iter().enumerate();
+        let mut serving = members.map(|(index, member)| ServingThread {
+            index,
+            member,
+            listener: listener.take(),
+            outputs: (senders.next(), exports.clone()),
+            shared: Arc::clone(&for_proxy),
+        });
+        let first = serving.next().expect("a proxy has at least one thread");
+        let others = serving.map(|thread| start_thread(address, || thread.run())).collect::<Result<Vec<_>>>();
+        // A thread that was started before another one failed must not go on.
+        let others = others.inspect_err(|_| shared.end_threads())?;
+        drop(exports);
         let serve = move || {
             let _ending = Ending(&for_proxy);
-            // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
-            let _fixed = SelfPlacedThread::for_this_thread();
-            let state = run(listener, config, (its_board, trace_lookup), (sender, exports), &for_proxy);
+            let states = [first.run()].into_iter().chain(others.into_iter().map(join_thread));
+            let state = states.collect::<Result<Vec<State>>>().map(merge_states);
             let lost = log_end.map_or(0, LogEnd::wait_for_writer);
             let exported = export_end.map(ExportEnd::wait_for_exporter);
             state.map(|state| State {
@@ -119,16 +133,14 @@ impl ReadyProxy {
                 ..state
             })
         };
-        let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
+        let thread = start_thread(address, serve).inspect_err(|_| shared.end_threads())?;
         let running = RunningProxy {
             options: self.options,
             address,
             listener: Some(self.listener),
             state: None,
             asked: Instant::now(),
-            thread: Some(thread.with_context(|| {
-                format!("cannot start the thread of the proxy at {address}; check the limit of processes (ulimit -u)")
-            })?),
+            thread: Some(thread),
             shared,
             log,
             tls: self.tls,
@@ -147,30 +159,100 @@ impl ReadyProxy {
 /// State that the proxy's threads share with their owner.
 struct Shared {
     drains: Notify,
-    ends: Notify,
+    threads: Vec<ThreadControl>,
     watches_end: Arc<AtomicBool>,
-    /// Notification that asks the proxy to publish its state.
-    asks: Notify,
-    state: Mutex<Option<State>>,
-    /// Notification that the proxy has published its state.
+    published: Mutex<Published>,
+    /// Notification that a thread has published its state.
     told: Condvar,
     /// Eventfd that is notified when there is a message for the user, and when the proxy has ended.
     eventfd: Arc<EventFd>,
     has_ended: AtomicBool,
 }
 
+/// Notifications for one thread.
+#[derive(Default)]
+struct ThreadControl {
+    ends: Notify,
+    /// Notification that asks the thread to publish its state.
+    asks: Notify,
+}
+
+/// States of the threads, as they were published last.
+#[derive(Default)]
+struct Published {
+    /// Number of times that the owner has asked for the states.
+    asked: u64,
+    /// Number of states that were published.
+    count: u64,
+    /// Published state of each thread.
+    threads: Vec<PublishedState>,
+}
+
+#[derive(Clone, Default)]
+struct PublishedState {
+    state: Option<State>,
+    /// Number of the state, in the order of publishing.
+    number: u64,
+    /// Last question of the owner that this state answers.
+    answers: u64,
+}
+
+impl Published {
+    /// Publishes the state of a thread. The last one answers all further questions.
+    fn publish(&mut self, index: usize, state: State, is_last: bool) {
+        self.count += 1;
+        let answers = if is_last { u64::MAX } else { self.asked };
+        self.threads[index] = PublishedState { state: Some(state), number: self.count, answers };
+    }
+
+    fn is_answered(&self) -> bool {
+        self.threads.iter().all(|thread| thread.answers >= self.asked)
+    }
+
+    /// Returns the state of the proxy; `None` if no thread has published any.
+    fn state(&self) -> Option<State> {
+        let mut all: Vec<&PublishedState> = self.threads.iter().filter(|thread| thread.state.is_some()).collect();
+        // What is known of servers is common, and the last state knows it best.
+        all.sort_by_key(|thread| std::cmp::Reverse(thread.number));
+        let states: Vec<State> = all.into_iter().filter_map(|thread| thread.state.clone()).collect();
+        (!states.is_empty()).then(|| merge_states(states))
+    }
+}
+
+/// Adds up the states of a proxy's threads. What is known of servers is taken from the first one.
+fn merge_states(states: Vec<State>) -> State {
+    let mut states = states.into_iter();
+    let mut all = states.next().expect("a proxy has at least one thread");
+    states.for_each(|state| all.add_thread(&state));
+    all
+}
+
 impl Shared {
-    fn new() -> std::io::Result<Self> {
+    fn new(threads: usize) -> std::io::Result<Self> {
+        let published = Published { threads: vec![PublishedState::default(); threads], ..Published::default() };
         Ok(Self {
             drains: Notify::default(),
-            ends: Notify::default(),
+            threads: (0..threads).map(|_| ThreadControl::default()).collect(),
             watches_end: Arc::default(),
-            asks: Notify::default(),
-            state: Mutex::default(),
+            published: Mutex::new(published),
             told: Condvar::default(),
             eventfd: Arc::new(EventFd::new()?),
             has_ended: AtomicBool::default(),
         })
+    }
+
+    fn lock_published(&self) -> MutexGuard<'_, Published> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks all threads to publish their states.
+    fn ask(&self) {
+        self.threads.iter().for_each(|thread| thread.asks.notify_one());
+    }
+
+    /// Asks all threads to end at once.
+    fn end_threads(&self) {
+        self.threads.iter().for_each(|thread| thread.ends.notify_one());
     }
 }
 
@@ -236,15 +318,17 @@ impl RunningProxy {
         let news = self.read_published_state();
         if self.asked.elapsed() >= ASK_EVERY {
             self.asked = Instant::now();
-            self.shared.asks.notify_one();
+            self.shared.ask();
         }
         news
     }
 
     fn read_published_state(&mut self) -> Vec<String> {
-        let Ok(state) = self.shared.state.try_lock() else { return Vec::new() };
+        let Ok(published) = self.shared.published.try_lock() else { return Vec::new() };
+        let state = published.state();
+        drop(published);
         let news = state.as_ref().map(|state| ejection_messages(self.state.as_ref(), state));
-        self.state.clone_from(&state);
+        self.state = state;
         let of_log = self.log.as_ref().map(LogHandle::take_messages);
         [news, of_log, Some(std::mem::take(&mut self.messages))].into_iter().flatten().flatten().collect()
     }
@@ -252,10 +336,10 @@ impl RunningProxy {
     /// Waits until the proxy has published its present state, and reads it as [`Self::refresh_state`] does.
     pub fn refresh_state_now(&mut self) -> Vec<String> {
         let shared = Arc::clone(&self.shared);
-        let state = shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ask while the lock is held, so that the state cannot be published before this thread waits.
-        shared.asks.notify_one();
-        drop(shared.told.wait_timeout(state, ANSWER_TIME));
+        let mut published = shared.lock_published();
+        published.asked += 1;
+        shared.ask();
+        drop(shared.told.wait_timeout_while(published, ANSWER_TIME, |published| !published.is_answered()));
         self.refresh_state()
     }
 
@@ -293,21 +377,18 @@ impl RunningProxy {
         self.shared.has_ended.load(Ordering::Acquire)
     }
 
-    /// Ends the proxy at once, and waits for its thread. The watchers of hazards end soon after.
+    /// Ends the proxy at once, and waits for its threads. The watchers of hazards end soon after.
     ///
     /// # Errors
     /// Fails if an error had ended the proxy before.
     pub fn end(mut self) -> Result<State> {
         self.ask_to_end();
-        let thread = self.thread.take().expect("it is taken here alone");
-        thread.join().map_err(|_| {
-            anyhow!("the proxy's thread panicked, and unfinished requests were cut; report the panic above as a bug")
-        })?
+        join_thread(self.thread.take().expect("it is taken here alone"))
     }
 
     fn ask_to_end(&self) {
         self.shared.watches_end.store(true, Ordering::Relaxed);
-        self.shared.ends.notify_one();
+        self.shared.end_threads();
     }
 }
 
@@ -317,41 +398,87 @@ impl Drop for RunningProxy {
     }
 }
 
-/// Runs the thread of a proxy.
-fn run(
-    listener: TcpListener,
-    config: Config,
-    (board, trace_lookup): (Arc<HazardBoard>, TraceLookup),
-    outputs: (Option<Sender>, Option<ExportSender>),
-    shared: &Shared,
-) -> Result<State> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
-    LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, board, trace_lookup, outputs).context("cannot accept clients")?;
-        let view = proxy.view();
-        tokio::select! {
-            result = proxy.run(shared.drains.notified()) => result.context("the proxy failed")?,
-            () = shared.ends.notified() => {}
-            () = publish_state(&view, shared) => {}
-        }
-        Ok(view.state())
+/// Name of the threads that serve clients.
+const THREAD_NAME: &str = "sidelane-proxy";
+
+fn start_thread<T: Send + 'static>(
+    address: SocketAddr,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
+    thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run).with_context(|| {
+        format!("cannot start a thread of the proxy at {address}; check the limit of processes (ulimit -u)")
     })
 }
 
-/// Publishes the proxy's state at the start, on request, and after a change that is reported to the user. Never
+fn join_thread(thread: JoinHandle<Result<State>>) -> Result<State> {
+    thread.join().map_err(|_| {
+        anyhow!("a thread of the proxy panicked, and unfinished requests were cut; report the panic above as a bug")
+    })?
+}
+
+/// One of the threads that serve clients, before it runs.
+struct ServingThread {
+    index: usize,
+    member: Member,
+    listener: Option<TcpListener>,
+    /// Ways to the access log and to the export of slow requests.
+    outputs: (Option<Sender>, Option<ExportSender>),
+    shared: Arc<Shared>,
+}
+
+/// Guard that ends all threads if one of them fails or panics: its clients would be lost, and more would be given to it.
+struct EndingAll<'a>(Option<&'a Shared>);
+
+impl Drop for EndingAll<'_> {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(Shared::end_threads);
+    }
+}
+
+impl ServingThread {
+    fn run(self) -> Result<State> {
+        let shared = Arc::clone(&self.shared);
+        let mut failing = EndingAll(Some(&shared));
+        // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
+        let _fixed = SelfPlacedThread::for_this_thread();
+        let state = self.serve();
+        failing.0 = failing.0.filter(|_| state.is_err());
+        state
+    }
+
+    fn serve(self) -> Result<State> {
+        let Self { index, member, listener, outputs, shared } = self;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+        LocalSet::new().block_on(&runtime, async {
+            let proxy = Proxy::open(member, listener, outputs).context("cannot accept clients")?;
+            let view = proxy.view();
+            tokio::select! {
+                result = proxy.run(shared.drains.notified()) => result.context("the proxy failed")?,
+                () = shared.threads[index].ends.notified() => {}
+                () = publish_states(&view, index, &shared) => {}
+            }
+            shared.lock_published().publish(index, view.state(), true);
+            shared.told.notify_all();
+            Ok(view.state())
+        })
+    }
+}
+
+/// Publishes the state of a thread at the start, on request, and after a change that is reported to the user. Never
 /// returns.
-async fn publish_state(view: &StateView, shared: &Shared) {
+async fn publish_states(view: &StateView, index: usize, shared: &Shared) {
     let mut is_news = false;
     loop {
         let now = view.state();
-        *shared.state.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        shared.lock_published().publish(index, now, false);
         shared.told.notify_all();
         if is_news {
             shared.eventfd.notify();
         }
         is_news = tokio::select! {
             () = view.wait_for_ejection_change() => true,
-            () = shared.asks.notified() => false,
+            () = shared.threads[index].asks.notified() => false,
         };
     }
 }

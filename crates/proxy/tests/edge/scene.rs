@@ -77,7 +77,8 @@ impl Proxy {
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             LocalSet::new().block_on(&runtime, async move {
-                let proxy = edge::Proxy::open(listener, config, its_board, trace_lookup, (log, None)).unwrap();
+                let member = edge::open_team(config, its_board, trace_lookup, 1).remove(0);
+                let proxy = edge::Proxy::open(member, Some(listener), (log, None)).unwrap();
                 let view = proxy.view();
                 tokio::select! {
                     result = proxy.run(its_drain.notified()) => result.unwrap(),

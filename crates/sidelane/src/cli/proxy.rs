@@ -13,7 +13,7 @@ use super::common::{JsonFile, RunDirectory, parse_percent};
 use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, parse_listen, parse_server,
+    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, THREADS_MAX, parse_listen, parse_server,
 };
 use sidelane_proxy::tls::TlsFiles;
 use sidelane_report::otlp::Destination;
@@ -98,6 +98,9 @@ pub struct ProxyArgs {
     /// Form of these lines: text (the combined format, and fields of the proxy) or json
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = choice_parser(LOG_FORMATS), requires = "access_log")]
     pub log_format: String,
+    /// Number of threads that serve clients
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = parse_thread_count)]
+    pub threads: usize,
     /// File with the certificates for TLS to clients, as PEM; SIGHUP reads it again [default: no TLS]
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_cert: Option<PathBuf>,
@@ -134,6 +137,11 @@ pub struct ProxyArgs {
     /// The directory of the run
     #[command(flatten)]
     pub out: RunDirectory,
+}
+
+fn parse_thread_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
+    count.ok_or_else(|| format!("it is not a number of threads; write a whole number from 1 to {THREADS_MAX}"))
 }
 
 fn choice_parser<T: Copy, const N: usize>(choices: [(&'static str, T); N]) -> PossibleValuesParser {
@@ -181,6 +189,7 @@ impl From<ProxyArgs> for ProxyOptions {
             slo: args.slo,
             access_log: args.access_log,
             log_format: choice_value(&args.log_format, &LOG_FORMATS),
+            threads: args.threads,
             tls: args.tls_cert.zip(args.tls_key).map(|(cert, key)| TlsFiles { cert, key }),
             limits,
         }

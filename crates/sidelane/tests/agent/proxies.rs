@@ -197,7 +197,8 @@ fn requests_of_a_proxy_changed_by_a_reload_are_answered() {
     });
     let metrics = unused_address();
     let file = File::with_absent_targets().with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
-    let mut daemon = Daemon::start(&file.clone().with_lines(&proxy_config_section(listen, held, "")), 0, 0);
+    let old = proxy_config_section(listen, held, "threads = 2");
+    let mut daemon = Daemon::start(&file.clone().with_lines(&old), 0, 0);
     answers.send(()).unwrap();
     Client::connect(listen).expect_answer_from("held");
     seen.recv().expect("the server had it");
@@ -206,11 +207,7 @@ fn requests_of_a_proxy_changed_by_a_reload_are_answered() {
         client.0.write_all(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n").unwrap();
         seen.recv().expect("the server has it");
     }
-    daemon.reload(&file.clone().with_lines(&proxy_config_section(
-        listen,
-        start_named_server("new"),
-        "budget = \"5%\"",
-    )));
+    daemon.reload(&file.clone().with_lines(&proxy_config_section(listen, start_named_server("new"), "threads = 3")));
     daemon.run.wait_until_audited("reload", 0);
     let drains = |proxy: &Value| proxy["draining"] == true && proxy["in_flight"] == CLIENTS;
     wait_until("the old one drains", || status()["proxies"].as_array().is_some_and(|all| all.iter().any(drains)));

@@ -67,6 +67,11 @@ pub type TlsClient = StreamOwned<ClientConnection, TcpStream>;
 pub fn connect(config: &Arc<ClientConfig>, address: SocketAddr) -> TlsClient {
     let socket = TcpStream::connect(address).expect("the proxy listens");
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    wrap(config, socket)
+}
+
+/// Makes a client with these settings on a connection.
+pub fn wrap(config: &Arc<ClientConfig>, socket: TcpStream) -> TlsClient {
     let name = ServerName::try_from(HOST).unwrap();
     StreamOwned::new(ClientConnection::new(Arc::clone(config), name).expect("a session"), socket)
 }

@@ -11,5 +11,6 @@ mod limits;
 mod outliers;
 mod redis;
 mod scene;
+mod threads;
 mod tls;
 mod traces;

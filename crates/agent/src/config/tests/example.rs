@@ -3,7 +3,7 @@
 use super::*;
 
 /// Lines of a complete `[[proxy]]` table.
-const PROXY: [&str; 25] = [
+const PROXY: [&str; 26] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
@@ -19,6 +19,7 @@ const PROXY: [&str; 25] = [
     "warm_up = ",
     "outlier_detection = ",
     "poll = \"200us\"",
+    "threads = ",
     "tls_cert = ",
     "tls_key = ",
     "head_time = ",

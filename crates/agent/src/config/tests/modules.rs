@@ -39,7 +39,8 @@ fn invalid_proxies_are_refused() {
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
              `access_log`, `active`, `answer_time`, `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
              `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `otlp`, \
-             `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `tls_cert`, `tls_key`, `trace`, `warm_up`",
+             `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `threads`, `tls_cert`, `tls_key`, `trace`, \
+             `warm_up`",
         ],
     );
     assert_refused(

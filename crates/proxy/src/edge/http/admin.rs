@@ -5,18 +5,20 @@ use std::rc::Rc;
 
 use serde_json::{Value, json};
 use sidelane_policy::hedge::Server;
+use tokio::sync::oneshot;
 
 use super::super::ended::sent_copy;
 use super::super::shared::Shared;
+use super::super::team::Message;
 use crate::http::{RequestNumber, write_error};
 use crate::request_table::{CopyState, Record, RequestEnd};
 
 const PATH: &[u8] = b"/.sidelane/trace/";
 
-/// Returns the complete answer to a request for this target.
-pub(super) fn answer_trace_request(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
+/// Returns the complete answer to a request for this target. Another thread may know the request.
+pub(super) async fn answer_trace_request(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let Some(number) = target.strip_prefix(PATH).and_then(RequestNumber::read) else {
+        let mut out = Vec::new();
         write_error(
             404,
             "there is no such page; ask for /.sidelane/trace/NUMBER, with the number in the field \
@@ -25,12 +27,30 @@ pub(super) fn answer_trace_request(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8
         );
         return out;
     };
+    let Some(owner) = shared.seat.other_owner(number) else { return describe_request(shared, number) };
+    let (sender, answer) = oneshot::channel();
+    // Ignore an error: then there is no answer either.
+    let _ = shared.seat.team.send(owner, Message::Describe(number, sender));
+    answer.await.unwrap_or_else(|_| unknown_request())
+}
+
+/// Returns the answer to a request for the number of a request of this thread.
+pub(crate) fn describe_request(shared: &Rc<Shared>, number: RequestNumber) -> Vec<u8> {
     let table = shared.table.borrow();
     // Check the secret mark of the number, so that a guessed number is not accepted.
     match table.find(number.id).filter(|_| number == shared.request_number(number.id)) {
-        Some(record) => write_json(&request_history_json(shared, number.id, record), &mut out),
-        None => write_error(404, "no such request; only those in flight and the last 4,096 are kept", &mut out),
+        Some(record) => {
+            let mut out = Vec::new();
+            write_json(&request_history_json(shared, number.id, record), &mut out);
+            out
+        }
+        None => unknown_request(),
     }
+}
+
+fn unknown_request() -> Vec<u8> {
+    let mut out = Vec::new();
+    write_error(404, "no such request; only those in flight and the last 4,096 are kept", &mut out);
     out
 }
 
@@ -46,7 +66,7 @@ fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value 
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
                 "port": copy.port,
-                "at_server": sent_copy(record, server, record.ended.map(|(_, at_ns)| at_ns)).map(|asked| (shared.trace_lookup)(&asked)),
+                "at_server": sent_copy(record, server, record.ended.map(|(_, at_ns)| at_ns)).map(|asked| (shared.seat.team.trace_lookup)(&asked)),
             })
         })
     });

@@ -93,10 +93,8 @@ impl Client {
         let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
         if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
             let target = self.input.data()[head.target.0..head.target.1].to_vec();
-            self.answer_and_close(admin::answer_trace_request(shared, &target), |journal| {
-                journal.finish_untracked(RequestOutcome::Own)
-            })
-            .await;
+            let answer = admin::answer_trace_request(shared, &target).await;
+            self.answer_and_close(answer, |journal| journal.finish_untracked(RequestOutcome::Own)).await;
             return Err(NoRequest::Closed);
         }
         self.input.consume(head.bytes);

@@ -13,6 +13,7 @@ use super::buffer::Buffer;
 use super::client_stream::ClientStream;
 use super::shared::Shared;
 use crate::http::Peer;
+pub(super) use admin::describe_request;
 pub(super) use answer::{read_and_discard_answer, read_more};
 pub(super) use client::linger;
 use client::{Client, NoRequest};
