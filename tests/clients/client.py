@@ -154,7 +154,7 @@ def requests():
 
 
 def curl():
-    url = f"http://{address}"
+    url = address if "://" in address else f"http://{address}"
     start = ["curl", "-sS", "--max-time"]
 
     def get(number):

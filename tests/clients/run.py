@@ -100,6 +100,19 @@ def redis_cli(address, *command):
     return done.stdout.split()
 
 
+def issue_certificate():
+    """Issues a certificate for 127.0.0.1, in one file with its key; None without openssl."""
+    if not shutil.which("openssl"):
+        return None
+    path = f"{scratch}/tls.pem"
+    command = ["openssl", "req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command += ["-subj", "/CN=clients", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", path, "-out", f"{path}.cert"]
+    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+    with open(path, "a") as both, open(f"{path}.cert") as cert:
+        both.write(cert.read())
+    return path
+
+
 # The value of each counter, and the length of each list.
 COUNT_WRITES = """
     local found = {}
@@ -152,8 +165,9 @@ class Hazards(threading.Thread):
 class Way:
     """A way from a client to servers: what it connects to, and where its writes are counted."""
 
-    def __init__(self, name, active, backup=None, options=(), counted=None):
+    def __init__(self, name, active, backup=None, options=(), counted=None, certificate=None):
         self.name, self.active, self.backup, self.options = name, active, backup, options
+        self.certificate = certificate
         self.counted = counted or [active, *([backup] if backup else [])]
 
     def open(self, protocol):
@@ -163,7 +177,10 @@ class Way:
         listen = f"127.0.0.1:{port}"
         command = [sidelane, "proxy", "--listen", listen, "--active", self.active, "--backup", self.backup]
         command += ["--protocol", protocol, "--hazard", "stopped", "--json", f"{scratch}/{port}.json", *self.options]
-        return listen, start(command, port)
+        if not self.certificate:
+            return listen, start(command, port)
+        command += ["--tls-cert", self.certificate, "--tls-key", self.certificate]
+        return f"https://{listen}", start(command, port)
 
 
 def run_client(library, language, protocol, way, prefix):
@@ -171,6 +188,8 @@ def run_client(library, language, protocol, way, prefix):
     address, proxy = way.open(protocol)
     command = [*PROGRAMS[language], library, address, prefix, str(SECONDS)]
     environment = {**os.environ, "NODE_PATH": f"{cache}/node/node_modules"}
+    if way.certificate:
+        environment["CURL_CA_BUNDLE"] = way.certificate
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, env=environment)
         report = json.loads(done.stdout.splitlines()[-1])
@@ -241,6 +260,7 @@ def main():
         ],
         "http": [Way("direct", first[1]), Way("proxy", first[1], second[1])],
     }
+    tls = Way("TLS", first[1], second[1], ["--threads", "2"], certificate=issue_certificate())
     hazards = Hazards([(primary[0], replica[0]), (primary[0], other[0]), (first[0], second[0])])
     hazards.start()
     counts = Counter()
@@ -251,7 +271,8 @@ def main():
             print(f"skipped {library}: {reason}", flush=True)
             counts["skipped"] += 1
             continue
-        counts["passed" if judge((library, language, protocol), ways[protocol]) else "failed"] += 1
+        its_ways = [*ways[protocol], *([tls] if library == "curl" and tls.certificate else [])]
+        counts["passed" if judge((library, language, protocol), its_ways) else "failed"] += 1
     hazards.ends.set()
     hazards.join()
     print(f"\n{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
