@@ -7,6 +7,7 @@
 //! - `cost`: the cost of a trace, compared with empty programs at the same tracepoints and with other tools
 //! - `lucene`: a search server over Lucene, whose causes of slowness are removed step by step: Figure 4.14
 //! - `proxy`: the proxy beside haproxy and nginx
+//! - `proxy-tls`: the same with TLS and two threads
 //! - `hazard`: a server that collects garbage, hedged at hazards and by a timer
 //! - `haproxy`: HAProxy in front of two servers, alone and with hazards
 
@@ -74,6 +75,7 @@ fn measure_part(part: Part, fixture: &TailFixture<'_>, report: &mut Report) -> R
         Part::Cost => cost::measure_trace_cost(fixture, report),
         Part::Lucene => lucene::measure_lucene_remedies(fixture, report),
         Part::Proxy => proxy::compare_proxies(fixture, report),
+        Part::ProxyTls => proxy::compare_proxies_with_tls(fixture, report),
         Part::Hazard => hazard::compare_hedge_rules(fixture, report),
         Part::Haproxy => haproxy::compare_hazards_in_haproxy(fixture, report),
     }

@@ -40,6 +40,8 @@ pub enum Part {
     Lucene,
     /// The proxy beside haproxy and nginx
     Proxy,
+    /// The same with TLS and two threads
+    ProxyTls,
     /// A server that collects garbage: hedged at hazards, and by a timer
     Hazard,
     /// HAProxy in front of two servers: alone, and with hazards
@@ -55,6 +57,7 @@ impl Part {
             Part::Cost => "cost",
             Part::Lucene => "lucene",
             Part::Proxy => "proxy",
+            Part::ProxyTls => "proxy-tls",
             Part::Hazard => "hazard",
             Part::Haproxy => "haproxy",
         }

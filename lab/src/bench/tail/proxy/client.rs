@@ -18,12 +18,21 @@ const ON_TIME: u32 = 8;
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
-/// Runs wrk in a closed loop, and returns the number of answered requests.
+/// Runs wrk in a closed loop on this CPU, and returns the number of answered requests.
 pub(super) fn run_closed_loop(cpu: u32, server_address: SocketAddr, time: Duration) -> Result<f64> {
+    run_wrk(&["taskset", "-c", &cpu.to_string(), "wrk", "-t1"], &format!("http://{server_address}/"), time)
+}
+
+/// Runs wrk with TLS in a closed loop with two threads on any CPU, and returns the number of answered requests.
+pub(super) fn run_closed_loop_with_tls(server_address: SocketAddr, time: Duration) -> Result<f64> {
+    run_wrk(&["wrk", "-t2"], &format!("https://{server_address}/"), time)
+}
+
+fn run_wrk(command: &[&str], url: &str, time: Duration) -> Result<f64> {
     let seconds = format!("{}s", time.as_secs().max(1));
-    let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string(), "wrk", "-t1", "-c", CONNECTIONS, "-d", &seconds]);
-    let output = command.arg(format!("http://{server_address}/")).output().context("cannot run wrk")?;
+    let mut wrk = Command::new(command[0]);
+    wrk.args(&command[1..]).args(["-c", CONNECTIONS, "-d", &seconds]);
+    let output = wrk.arg(url).output().context("cannot run wrk")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "not every request was answered: {text}");
     let line = text.lines().find(|line| line.contains(" requests in ")).context("wrk tells no number of requests")?;

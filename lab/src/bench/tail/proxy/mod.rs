@@ -1,8 +1,10 @@
 //! The proxy beside haproxy and nginx, with one thread each, in turns: throughput at saturation, and the latency that
-//! each proxy adds at half of that throughput.
+//! each proxy adds at half of that throughput. A part of its own (`tls`) compares their throughput with TLS and two
+//! threads.
 
 mod client;
 mod peers;
+mod tls;
 
 use std::time::Duration;
 
@@ -12,11 +14,12 @@ use super::fixture::TailFixture;
 use crate::experiment::comparison::{self, Experiment, Report};
 use crate::note::LabNote;
 use client::{run_closed_loop, run_open_loop};
-use peers::{ListeningProcess, ProxyProgram, start_server};
+use peers::{ListeningProcess, ProxyProgram, ProxySetup, start_server};
 use sidelane_report::{Check, Row, Unit};
 use sidelane_stats::interval::median_interval;
 use sidelane_stats::ranks::{median, percentile};
 use sidelane_stats::rounds::Limit;
+pub(super) use tls::compare_proxies_with_tls;
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
 /// Number of rounds with `--quick`, too few to decide anything.
@@ -57,7 +60,8 @@ pub(super) fn compare_proxies(fixture: &TailFixture<'_>, report: &mut Report) ->
     }
     let scratch = tempfile::tempdir()?;
     let server = start_server(fixture.place.client, scratch.path())?;
-    let start = |peer: ProxyProgram| peer.start(fixture.place.request, server.address, scratch.path());
+    let setup = ProxySetup::plain(fixture.place.request);
+    let start = |peer: ProxyProgram| peer.start(&setup, server.address, scratch.path());
     let proxies = [start(ProxyProgram::ALL[0])?, start(ProxyProgram::ALL[1])?, start(ProxyProgram::ALL[2])?];
     let (time, time_at_half) = if fixture.options.round_options.quick { TIME_QUICK } else { TIME };
     let limit = fixture.options.round_options.limit(ROUNDS_QUICK, ROUNDS);

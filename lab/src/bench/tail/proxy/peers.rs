@@ -1,4 +1,4 @@
-//! The compared proxies, on one CPU and one thread each, in front of the same server.
+//! The compared proxies in front of the same server: on one CPU and one thread each, or with TLS and two threads.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::programs::{find_program, find_sidelane, kill_with_parent, require_program};
 
@@ -35,54 +36,98 @@ impl ProxyProgram {
 
     /// Returns the name of a required program that is missing on this machine, if there is one.
     pub(super) fn missing_program() -> Option<&'static str> {
-        ["haproxy", "nginx", "wrk"].into_iter().find(|program| find_program(program).is_none())
+        ["haproxy", "nginx", "wrk", "openssl"].into_iter().find(|program| find_program(program).is_none())
     }
 
-    /// Starts the proxy on a CPU in front of a server. Each proxy writes an access log to a file, forwards the client's
-    /// address to the server, and keeps connections on both sides.
-    pub(super) fn start(self, cpu: u32, server: SocketAddr, scratch: &Path) -> Result<ListeningProcess> {
+    /// Starts the proxy in front of a server. Each proxy writes an access log to a file, forwards the client's address to
+    /// the server, and keeps connections on both sides.
+    pub(super) fn start(self, setup: &ProxySetup, server: SocketAddr, scratch: &Path) -> Result<ListeningProcess> {
         let at = free_address()?;
         let log = scratch.join(format!("{}.log", self.name()));
         let log_text = log.to_string_lossy();
         match self {
             Self::Sidelane => {
                 let own = find_sidelane()?;
-                let (at_text, server) = (at.to_string(), server.to_string());
+                let (at_text, server, threads) = (at.to_string(), server.to_string(), setup.threads.to_string());
                 let addresses = ["proxy", "--listen", &at_text, "--active", &server, "--hazard", "none"];
-                let told = ["--access-log", &log_text, "--forwarded", "add"];
-                ListeningProcess::start(
-                    cpu,
-                    &own,
-                    &[&addresses[..], &told].concat(),
-                    at,
-                    Some(Log::OfProgram(log.clone())),
-                )
+                let told = ["--access-log", &log_text, "--forwarded", "add", "--threads", &threads];
+                let files = setup.certificate.as_ref().map(Certificate::texts);
+                let tls = files.iter().flat_map(|[cert, key]| ["--tls-cert", cert, "--tls-key", key]);
+                let options: Vec<&str> = addresses.into_iter().chain(told).chain(tls).collect();
+                ListeningProcess::start(&setup.cpus, &own, &options, at, Some(Log::OfProgram(log.clone())))
             }
             Self::Haproxy => {
                 let file = scratch.join("haproxy.cfg");
-                fs::write(&file, haproxy_config(at, server))?;
+                fs::write(&file, haproxy_config(at, server, setup))?;
                 let options = ["-db", "-f", &file.to_string_lossy()];
                 ListeningProcess::start(
-                    cpu,
+                    &setup.cpus,
                     &require_program("haproxy")?,
                     &options,
                     at,
                     Some(Log::OnStdout(log.clone())),
                 )
             }
-            Self::Nginx => start_nginx(cpu, at, &nginx_forwarding_config(server), Some(log), scratch),
+            Self::Nginx => start_nginx(setup, at, &nginx_forwarding_config(server), Some(log), scratch),
         }
+    }
+}
+
+/// Setup that all compared proxies have.
+pub(super) struct ProxySetup {
+    /// CPUs of the proxy, as `taskset` reads them.
+    cpus: String,
+    threads: usize,
+    /// Certificate for TLS to clients; `None` for no TLS.
+    certificate: Option<Certificate>,
+}
+
+impl ProxySetup {
+    /// Returns the setup with one thread on one CPU, and without TLS.
+    pub(super) fn plain(cpu: u32) -> Self {
+        Self { cpus: cpu.to_string(), threads: 1, certificate: None }
+    }
+
+    /// Returns the setup with TLS and two threads on these CPUs.
+    pub(super) fn with_tls(cpus: [u32; 2], scratch: &Path) -> Result<Self> {
+        let [first, second] = cpus;
+        Ok(Self { cpus: format!("{first},{second}"), threads: 2, certificate: Some(Certificate::issue(scratch)?) })
+    }
+}
+
+/// PEM files of a certificate that certifies itself.
+struct Certificate {
+    cert: PathBuf,
+    key: PathBuf,
+    /// Both in one file, as haproxy reads them.
+    both: PathBuf,
+}
+
+impl Certificate {
+    fn issue(scratch: &Path) -> Result<Self> {
+        let [cert, key, both] = ["cert.pem", "key.pem", "both.pem"].map(|name| scratch.join(name));
+        let mut command = Command::new(require_program("openssl")?);
+        command.args(["req", "-x509", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        command.args(["-days", "30", "-subj", "/CN=bench", "-out"]).arg(&cert).arg("-keyout").arg(&key);
+        ensure!(command.stderr(Stdio::null()).status()?.success(), "openssl issues no certificate");
+        fs::write(&both, [fs::read(&cert)?, fs::read(&key)?].concat())?;
+        Ok(Self { cert, key, both })
+    }
+
+    fn texts(&self) -> [String; 2] {
+        [&self.cert, &self.key].map(|path| path.to_string_lossy().into_owned())
     }
 }
 
 /// Starts the server behind the proxies.
 pub(super) fn start_server(cpu: u32, scratch: &Path) -> Result<ListeningProcess> {
     let body = "x".repeat(BODY_BYTES);
-    start_nginx(cpu, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
+    let setup = ProxySetup::plain(cpu);
+    start_nginx(&setup, free_address()?, &format!("location / {{ return 200 \"{body}\"; }}"), None, scratch)
 }
 
 fn start_nginx(
-    cpu: u32,
+    setup: &ProxySetup,
     listen_address: SocketAddr,
     location: &str,
     log: Option<PathBuf>,
@@ -94,15 +139,23 @@ fn start_nginx(
     // Buffers log lines in nginx, since the other proxies do not write each line at once either.
     let access_log =
         log.as_ref().map_or("off".to_owned(), |log| format!("\"{}\" combined buffer=64k flush=1s", log.display()));
+    let (tls, files) = setup.certificate.as_ref().map_or(("", String::new()), |own| {
+        let (cert, key) = (own.cert.display(), own.key.display());
+        (" ssl", format!("ssl_certificate {cert}; ssl_certificate_key {key}; ssl_protocols TLSv1.2 TLSv1.3;"))
+    });
+    let workers = match setup.threads {
+        1 => "master_process off;".to_owned(),
+        count => format!("worker_processes {count};"),
+    };
     let config = format!(
-        "daemon off; master_process off; pid pid; error_log stderr crit; events {{ worker_connections 4096; }}\n\
+        "daemon off; {workers} pid pid; error_log stderr crit; events {{ worker_connections 4096; }}\n\
          http {{ access_log {access_log}; keepalive_requests 1000000000; keepalive_timeout 600s; client_body_temp_path b;\n\
          proxy_temp_path p; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s; {upstream}\n\
-         server {{ listen {listen_address}; {location} }} }}\n"
+         server {{ listen {listen_address}{tls}; {files} {location} }} }}\n"
     );
     fs::write(dir.join("conf"), config)?;
     let options = ["-c", "conf", "-p", &dir.to_string_lossy()];
-    ListeningProcess::start(cpu, &require_program("nginx")?, &options, listen_address, log.map(Log::OfProgram))
+    ListeningProcess::start(&setup.cpus, &require_program("nginx")?, &options, listen_address, log.map(Log::OfProgram))
 }
 
 /// Returns the configuration by which nginx forwards requests over kept connections: the part outside the server block,
@@ -115,16 +168,21 @@ fn nginx_forwarding_config(server: SocketAddr) -> String {
     )
 }
 
-fn haproxy_config(listen_address: SocketAddr, server: SocketAddr) -> String {
+fn haproxy_config(listen_address: SocketAddr, server: SocketAddr, setup: &ProxySetup) -> String {
+    let threads = setup.threads;
+    let tls = setup
+        .certificate
+        .as_ref()
+        .map_or(String::new(), |own| format!(" ssl crt {} alpn http/1.1 ssl-min-ver TLSv1.2", own.both.display()));
     format!(
-        "global\n  nbthread 1\n  maxconn 4096\n  log stdout format raw local0 info\ndefaults\n  mode http\n  log global\n  \
+        "global\n  nbthread {threads}\n  maxconn 4096\n  log stdout format raw local0 info\ndefaults\n  mode http\n  log global\n  \
          option httplog\n  option forwardfor\n  timeout connect 5s\n  timeout client 60s\n  \
-         timeout server 60s\n  http-reuse always\nfrontend f\n  bind {listen_address}\n  default_backend b\nbackend b\n  \
+         timeout server 60s\n  http-reuse always\nfrontend f\n  bind {listen_address}{tls}\n  default_backend b\nbackend b\n  \
          server s {server}\n"
     )
 }
 
-/// Process that listens. It is killed when this is dropped.
+/// Process that listens. It is ended when this is dropped.
 pub(super) struct ListeningProcess {
     child: Child,
     pub(super) address: SocketAddr,
@@ -140,9 +198,9 @@ enum Log {
 }
 
 impl ListeningProcess {
-    fn start(cpu: u32, program: &Path, options: &[&str], address: SocketAddr, log: Option<Log>) -> Result<Self> {
+    fn start(cpus: &str, program: &Path, options: &[&str], address: SocketAddr, log: Option<Log>) -> Result<Self> {
         let mut command = Command::new("taskset");
-        command.args(["-c", &cpu.to_string()]).arg(program).args(options);
+        command.args(["-c", cpus]).arg(program).args(options);
         let stdout = match &log {
             Some(Log::OnStdout(file)) => File::options().create(true).append(true).open(file)?.into(),
             _ => Stdio::null(),
@@ -181,7 +239,8 @@ impl ListeningProcess {
 
 impl Drop for ListeningProcess {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // The workers of nginx end with it if it is asked to end, and not if it is killed.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }
