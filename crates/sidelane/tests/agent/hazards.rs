@@ -31,7 +31,7 @@ fn agent_drains_servers_until_its_table_is_gone() {
     let metrics = unused_address();
     let file = File::with_absent_targets().with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
     let with_hazards = file.clone().with_lines(&table(&haproxy, &addresses, "stopped"));
-    let mut daemon = Daemon::start(&with_hazards, 0, 0);
+    let daemon = Daemon::start(&with_hazards, 0, 0);
     one.signal(libc::SIGSTOP);
     wait_until("it was drained", || haproxy.weight("s1") == 0);
     let counted = "sidelane_hazard_share_ratio{server=\"web/s1\"} 0";
