@@ -398,14 +398,12 @@ impl Drop for RunningProxy {
     }
 }
 
-/// Name of the threads that serve clients.
-const THREAD_NAME: &str = "sidelane-proxy";
-
+/// Starts a thread that serves clients.
 fn start_thread<T: Send + 'static>(
     address: SocketAddr,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
-    thread::Builder::new().name(THREAD_NAME.to_owned()).spawn(run).with_context(|| {
+    thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(run).with_context(|| {
         format!("cannot start a thread of the proxy at {address}; check the limit of processes (ulimit -u)")
     })
 }

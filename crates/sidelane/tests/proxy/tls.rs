@@ -49,11 +49,12 @@ fn renewed_certificate_is_used_and_no_connection_is_lost() {
     let proxy = start_with(&present, &[]);
     let mut kept = old.connect(proxy.address);
     expect_answer(&mut kept);
+    let mut client = old.connect(proxy.address);
+    expect_answer(&mut client);
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         // A client that asks all the time, on one connection.
         let asking = scope.spawn(|| {
-            let mut client = old.connect(proxy.address);
             while !ends.load(Ordering::Relaxed) {
                 expect_answer(&mut client);
             }
