@@ -31,6 +31,8 @@ struct Group {
     members: Vec<usize>,
     drains: Drains,
     weights: Option<Weights>,
+    /// Time at which HAProxy was asked last.
+    asked_ns: Nanos,
 }
 
 /// Teller of hazards.
@@ -131,14 +133,16 @@ impl Teller {
                 self.observe(place, None, now);
             }
             let wakeup = self.groups[place].drains.next_wakeup(now);
-            let again = self.is_unsettled(place).then_some(now + CHECK_EVERY_NS);
+            let again = self.is_unsettled(place).then(|| self.groups[place].asked_ns + CHECK_EVERY_NS);
             next = next.into_iter().chain(wakeup).chain(again).min();
         }
         next
     }
 
     fn is_check_due(&self, place: usize, now: Nanos) -> bool {
-        self.is_unsettled(place) || self.groups[place].drains.next_wakeup(now).is_some_and(|at| at <= now)
+        let group = &self.groups[place];
+        let is_old = group.asked_ns + CHECK_EVERY_NS <= now;
+        (is_old && self.is_unsettled(place)) || group.drains.next_wakeup(now).is_some_and(|at| at <= now)
     }
 
     /// Returns whether HAProxy is asked again soon: a server has a hazard, or not its full share.
@@ -153,6 +157,7 @@ impl Teller {
 
     /// Lets the policy of a group observe HAProxy's state and an event, and carries its actions out.
     fn observe(&mut self, place: usize, event: Option<DrainEvent>, now: Nanos) {
+        self.groups[place].asked_ns = now;
         let view = match self.groups[place].weights.as_ref().map(Weights::view) {
             None => None,
             Some(Ok(view)) => {
@@ -321,5 +326,5 @@ fn group(options: &HazardOptions, backend: Option<&str>, members: Vec<usize>) ->
     let names = members.iter().map(|server| options.servers[*server].name.clone()).collect();
     let socket = options.haproxy.clone().map(RuntimeSocket);
     let weights = socket.zip(backend).map(|(socket, backend)| Weights::new(socket, backend, names, options.resend));
-    Group { members, drains: Drains::new(config), weights }
+    Group { members, drains: Drains::new(config), weights, asked_ns: 0 }
 }
