@@ -2,7 +2,7 @@
 //!
 //! Each thread serves its clients alone, with its own connections to servers and its own request table. The first one
 //! accepts clients and watches hazards for all. Only the roles of the servers are common, see
-//! [`CommonRoles`](crate::request_table::CommonRoles).
+//! [`CommonRoles`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::TcpStream;
