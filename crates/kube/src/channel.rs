@@ -1,9 +1,10 @@
 //! gRPC over Unix sockets: clients, and a server for one service.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -20,7 +21,9 @@ pub async fn connect(socket: &Path) -> Result<Channel> {
         let path: PathBuf = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    endpoint.connect_with_connector(connect).await.with_context(|| format!("cannot connect to {}", socket.display()))
+    let connected = endpoint.connect_with_connector(connect).await;
+    // The text of the outer error repeats that of its cause.
+    connected.map_err(|error| error.source().map_or_else(|| anyhow!("{error}"), |cause| anyhow!("{cause}")))
 }
 
 /// Serves a gRPC service at a socket. Returns only if the socket fails.
