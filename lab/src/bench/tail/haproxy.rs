@@ -15,9 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::fixture::TailFixture;
-use super::lucene::{
-    CONNECTIONS, ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepare_lucene,
-};
+use super::lucene::{ClientReport, HeapSettings, Lucene, LuceneLoad, LuceneVariant, Server, prepare_lucene};
 use super::proxied::{ProxySettings, RunningProxy};
 use crate::experiment::comparison::{self, Experiment};
 use crate::note::LabNote;
@@ -32,7 +30,7 @@ const COLLECTS: HeapSettings = HeapSettings { heap_mib: 256, live_mib: 64, renew
 /// Heap of the other server, which has room for all objects of some runs.
 const ROOMY: HeapSettings = HeapSettings { heap_mib: 4_096, ..COLLECTS };
 
-const ROUNDS: Limit = Limit { first: 5, rounds: 9, time: Duration::from_secs(480) };
+const ROUNDS: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(480) };
 /// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 12.0;
@@ -43,6 +41,8 @@ const RATE_PER_S: f64 = 400.0;
 const WARM_UP_S: f64 = 0.3;
 /// Largest p99.9 of HAProxy with hazards, as a fraction of its p99.9 alone.
 const P999_RATIO: f64 = 0.6;
+/// Largest number of clients of the proxy: more than the load has, because the test whether it listens is one, too.
+const PLACES: &str = "128";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Samples = comparison::Samples<Variant, ClientReport>;
@@ -122,12 +122,8 @@ impl Servers<'_> {
         let send = |port: u32| load.send(self.fixture, self.lucene, port);
         match variant {
             Variant::Proxy => {
-                let settings = ProxySettings {
-                    hazards: "jvm-gc",
-                    hedge: "hazard",
-                    clients: CONNECTIONS,
-                    priority: Some(PRIORITY),
-                };
+                let settings =
+                    ProxySettings { hazards: "jvm-gc", hedge: "hazard", clients: PLACES, priority: Some(PRIORITY) };
                 let proxy = RunningProxy::start(self.fixture, self.ports, settings)?;
                 send(proxy.port())
             }
