@@ -22,6 +22,9 @@ use crate::haproxy::RuntimeSocket;
 
 /// Interval at which a state is checked again that HAProxy may change by itself, or did not take.
 const CHECK_EVERY_NS: Nanos = 100_000_000;
+/// Time after the begin of a drain at which requests in flight are sent again. A response that was under way then has
+/// arrived.
+const RESEND_AFTER_NS: Nanos = 2_000_000;
 /// Number of lines that a slow client may be behind.
 const LINES_BEHIND_MAX: usize = 1024;
 
@@ -202,7 +205,7 @@ impl Teller {
                 continue;
             }
             if let (Some(weights), Some(view), Some(guardian)) = (&mut group.weights, view, &mut self.guardian) {
-                match weights.set_share(number, wanted, resends & (1 << number) != 0, view, guardian) {
+                match weights.set_share(number, wanted, view, guardian) {
                     Ok(0) => {}
                     Ok(cut) => self.report_cut_requests(place, server, cut),
                     Err(error) => {
@@ -215,6 +218,16 @@ impl Teller {
                 self.servers[server].set_share(wanted, now);
                 self.send_line(Event::Share, server);
             }
+            if resends & (1 << number) != 0 {
+                self.resend(place, number, view);
+            }
+        }
+    }
+
+    fn resend(&mut self, place: usize, number: usize, view: Option<&View>) {
+        let Some((weights, view)) = self.groups[place].weights.as_mut().zip(view) else { return };
+        if let Err(error) = weights.resend(number, view) {
+            self.report_error(&error);
         }
     }
 
@@ -285,7 +298,7 @@ impl Teller {
         let (Some(weights), Some(guardian)) = (&mut group.weights, &mut self.guardian) else { return };
         let Ok(view) = weights.view() else { return };
         for number in 0..group.members.len() {
-            let _ = weights.set_share(number, FULL, false, &view, guardian);
+            let _ = weights.set_share(number, FULL, &view, guardian);
         }
     }
 
@@ -322,6 +335,7 @@ fn group(options: &HazardOptions, backend: Option<&str>, members: Vec<usize>) ->
         others: options.others,
         warm_up_ns: options.warm_up.as_nanos() as Nanos,
         pause_ns: RolesConfig::default().pause_ns,
+        resend_ns: RESEND_AFTER_NS,
     };
     let names = members.iter().map(|server| options.servers[*server].name.clone()).collect();
     let socket = options.haproxy.clone().map(RuntimeSocket);

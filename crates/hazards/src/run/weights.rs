@@ -83,7 +83,7 @@ impl Weights {
     }
 
     /// Gives a server a share of its usual weight. `view` is HAProxy's present state. Returns the number of requests
-    /// that HAProxy cut during a drain that ends.
+    /// that HAProxy cut since they were to be sent again, if the drain ends.
     ///
     /// # Errors
     /// If HAProxy or the guardian did not take the change. The caller repeats it.
@@ -91,7 +91,6 @@ impl Weights {
         &mut self,
         number: usize,
         percent: u8,
-        resends: bool,
         view: &View,
         guardian: &mut Guardian,
     ) -> Result<u64> {
@@ -113,13 +112,9 @@ impl Weights {
         }
         let changed = member.changed.as_mut().expect("it is set above");
         let weight = weight_of_share(changed.usual, percent);
-        let mut commands = vec![weight_command(&name, weight)];
-        if resends && self.resends {
-            member.resent = Some(self.socket.cut(server)?);
-            commands.push(shutdown_command(&name));
-        }
-        if weight != changed.now || commands.len() > 1 {
-            self.socket.command(&commands.join("; ")).with_context(|| format!("cannot set the weight of {name}"))?;
+        if weight != changed.now {
+            let command = weight_command(&name, weight);
+            self.socket.command(&command).with_context(|| format!("cannot set the weight of {name}"))?;
             changed.now = weight;
         }
         if percent != FULL {
@@ -129,6 +124,19 @@ impl Weights {
         member.changed = None;
         let before = member.resent.take();
         before.map_or(Ok(0), |before| Ok(self.socket.cut(server)?.0.saturating_sub(before.0)))
+    }
+
+    /// Makes HAProxy send requests in flight at a drained server to another one, if that is wanted.
+    pub(super) fn resend(&mut self, number: usize, view: &View) -> Result<()> {
+        let name = self.members[number].name.clone();
+        let Some(server) = view.servers.iter().find(|server| self.full_name(server) == name) else { return Ok(()) };
+        // A server that is drained by another program keeps its requests.
+        if !self.resends || self.members[number].changed.is_none_or(|changed| changed.now != 0) {
+            return Ok(());
+        }
+        self.members[number].resent = Some(self.socket.cut(server)?);
+        let ended = self.socket.command(&shutdown_command(&name));
+        ended.with_context(|| format!("cannot end the sessions at {name}"))
     }
 
     /// Sends no request again from now on. Returns whether it did before.

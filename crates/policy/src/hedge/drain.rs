@@ -7,6 +7,10 @@
 //! 10 %, which rises until the end of its warm-up. Servers are compared by the ranks of the proxy (`condition.rs`), so a
 //! pause that has just begun is not left for a cold server.
 //!
+//! Requests in flight at a drained server are sent again only when the hazard has lasted for a moment. By then each
+//! response that the server had sent has reached the client, so that none is cut in the middle; and a shorter pause is
+//! not worth it.
+//!
 //! Bounds. There is always a server with its full share. For passing hazards at most half of the servers are drained:
 //! the rest have to carry the load.
 
@@ -33,6 +37,8 @@ pub struct DrainConfig {
     pub warm_up_ns: Nanos,
     /// Time for which a passing hazard is tolerated rather than using a cold server.
     pub pause_ns: Nanos,
+    /// Time after the begin of a drain at which requests in flight are sent again.
+    pub resend_ns: Nanos,
 }
 
 /// Event about the servers.
@@ -61,7 +67,7 @@ pub enum DrainAction {
         /// Share in percent; 0 drains the server.
         percent: u8,
     },
-    /// Requests in flight at the server wait for a passing hazard, and another server would answer them sooner.
+    /// Requests in flight at the drained server still wait for a passing hazard: another server would answer them sooner.
     Resend(usize),
 }
 
@@ -77,6 +83,8 @@ struct Server {
     since: Nanos,
     warm_from: Nanos,
     share: u8,
+    /// Time at which requests in flight are sent again, if the server is still drained.
+    resend_at: Option<Nanos>,
 }
 
 /// Shares of all servers.
@@ -123,7 +131,8 @@ impl Drains {
         let step_ns = self.config.warm_up_ns.div_ceil(STEPS).max(1);
         let times = |server: &Server| {
             let next_step = server.warm_from + ((now.saturating_sub(server.warm_from)) / step_ns + 1) * step_ns;
-            [server.condition.pause_until, server.condition.warm_until.map(|until| until.min(next_step))]
+            let warm_until = server.condition.warm_until.map(|until| until.min(next_step));
+            [server.condition.pause_until, warm_until, server.resend_at]
         };
         self.servers[..self.config.servers].iter().flat_map(times).flatten().min()
     }
@@ -144,12 +153,14 @@ impl Drains {
     fn update_shares(&mut self, now: Nanos, out: &mut DrainActions) {
         let shares = self.wanted_shares(now);
         for (number, (server, percent)) in self.servers[..self.config.servers].iter_mut().zip(shares).enumerate() {
-            if server.share == percent {
-                continue;
+            let waits = percent == 0 && server.hazards.iter().all(Hazard::is_passing);
+            if server.share != percent {
+                server.share = percent;
+                server.resend_at = waits.then_some(now + self.config.resend_ns);
+                out.push(DrainAction::Share { server: number, percent });
             }
-            server.share = percent;
-            out.push(DrainAction::Share { server: number, percent });
-            if percent == 0 && server.hazards.iter().all(Hazard::is_passing) {
+            server.resend_at = server.resend_at.filter(|_| waits);
+            if server.resend_at.take_if(|at| *at <= now).is_some() {
                 out.push(DrainAction::Resend(number));
             }
         }
@@ -220,7 +231,7 @@ mod tests {
     const GONE: [Hazard; 1] = [Hazard::Restart];
 
     fn drains(servers: usize, others: usize) -> Drains {
-        Drains::new(DrainConfig { servers, others, warm_up_ns: 10_000 * MS, pause_ns: 20 * MS })
+        Drains::new(DrainConfig { servers, others, warm_up_ns: 10_000 * MS, pause_ns: 20 * MS, resend_ns: 2 * MS })
     }
 
     fn observe(drains: &mut Drains, now: Nanos, event: DrainEvent) -> Vec<DrainAction> {
@@ -240,11 +251,24 @@ mod tests {
     #[test]
     fn server_is_drained_while_its_hazard_lasts() {
         let mut drains = drains(2, 0);
-        let drained = [DrainAction::Share { server: 1, percent: 0 }, DrainAction::Resend(1)];
-        assert_eq!(observe(&mut drains, 0, watched(1, GC)), drained);
+        assert_eq!(observe(&mut drains, 0, watched(1, GC)), [DrainAction::Share { server: 1, percent: 0 }]);
         assert_eq!(observe(&mut drains, MS, watched(1, [Hazard::JvmGc, Hazard::Safepoint])), []);
         assert_eq!(observe(&mut drains, 2 * MS, watched(1, [])), [DrainAction::Share { server: 1, percent: FULL }]);
         assert_eq!(drains.next_wakeup(2 * MS), None);
+    }
+
+    #[test]
+    fn requests_in_flight_are_sent_again_once_if_the_hazard_lasts() {
+        let mut drains = drains(2, 0);
+        observe(&mut drains, 0, watched(1, GC));
+        assert_eq!(drains.next_wakeup(0), Some(2 * MS));
+        assert_eq!(observe(&mut drains, 2 * MS - 1, DrainEvent::Nothing), []);
+        assert_eq!(observe(&mut drains, 2 * MS, DrainEvent::Nothing), [DrainAction::Resend(1)]);
+        assert_eq!(observe(&mut drains, 3 * MS, DrainEvent::Nothing), []);
+        observe(&mut drains, 4 * MS, watched(1, []));
+        observe(&mut drains, 5 * MS, watched(1, GC));
+        observe(&mut drains, 6 * MS, watched(1, GONE));
+        assert_eq!(observe(&mut drains, 9 * MS, DrainEvent::Nothing), [], "its connections are lost anyway");
     }
 
     #[test]
@@ -252,7 +276,7 @@ mod tests {
         let mut alone = drains(1, 0);
         assert_eq!(observe(&mut alone, 0, watched(0, GC)), []);
         let mut one_of_two = drains(1, 1);
-        assert_eq!(observe(&mut one_of_two, 0, watched(0, GC)).len(), 2);
+        assert_eq!(observe(&mut one_of_two, 0, watched(0, GC)).len(), 1);
         assert_eq!(
             observe(&mut one_of_two, MS, DrainEvent::Balancer { usable: 1, others: 0 }),
             [DrainAction::Share { server: 0, percent: FULL }],

@@ -5,6 +5,7 @@ use sidelane_policy::hedge::{DrainAction, DrainActions, DrainConfig, DrainEvent,
 
 const WARM_UP_NS: u64 = 300;
 const PAUSE_NS: u64 = 50;
+const RESEND_NS: u64 = 20;
 
 fn event(servers: usize) -> impl Strategy<Value = DrainEvent> {
     let watched = move || (0..servers, 0_u32..32);
@@ -63,7 +64,7 @@ impl Known {
 }
 
 fn policy(servers: usize) -> Drains {
-    Drains::new(DrainConfig { servers, others: 0, warm_up_ns: WARM_UP_NS, pause_ns: PAUSE_NS })
+    Drains::new(DrainConfig { servers, others: 0, warm_up_ns: WARM_UP_NS, pause_ns: PAUSE_NS, resend_ns: RESEND_NS })
 }
 
 proptest! {

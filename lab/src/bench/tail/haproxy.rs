@@ -30,7 +30,7 @@ const COLLECTS: HeapSettings = HeapSettings { heap_mib: 256, live_mib: 64, renew
 /// Heap of the other server, which has room for all objects of some runs.
 const ROOMY: HeapSettings = HeapSettings { heap_mib: 4_096, ..COLLECTS };
 
-const ROUNDS: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(480) };
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(540) };
 /// Number of rounds with `--quick`, too few to decide anything.
 const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 12.0;
