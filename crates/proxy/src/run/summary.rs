@@ -37,6 +37,18 @@ struct CutAtEnd {
 }
 
 impl Summary {
+    fn write_slow_requests(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let slow = self.state.slow_requests;
+        if slow.exported + slow.not_exported == 0 {
+            return Ok(());
+        }
+        write!(f, "slow       {} requests exported (--otlp)", slow.exported)?;
+        if slow.not_exported > 0 {
+            write!(f, ", {} not: the destination did not take them in time", slow.not_exported)?;
+        }
+        writeln!(f)
+    }
+
     pub(super) fn new(options: &ProxyOptions, state: State) -> Self {
         let swaps = state.swaps().filter(|(_, count)| *count > 0);
         Self {
@@ -146,14 +158,7 @@ impl fmt::Display for Summary {
             let what = "the disk was full, failed or too slow";
             writeln!(f, "not logged {} requests (--access-log): {what}", self.state.log_lines_lost)?;
         }
-        let slow = self.state.slow_requests;
-        if slow.exported + slow.not_exported > 0 {
-            write!(f, "slow       {} requests exported (--otlp)", slow.exported)?;
-            if slow.not_exported > 0 {
-                write!(f, ", {} not: the destination did not take them in time", slow.not_exported)?;
-            }
-            writeln!(f)?;
-        }
+        self.write_slow_requests(f)?;
         if let Some(cut) = describe_unfinished_work(&self.state) {
             writeln!(f, "cut at end {cut} that did not end within --drain")?;
         }
