@@ -14,7 +14,7 @@ import threading
 import time
 
 library, address, prefix, seconds = sys.argv[1], sys.argv[2], sys.argv[3], float(sys.argv[4])
-host, port = address.split(":")
+host, port = address.split("://")[-1].split(":")
 report = {"requests": 0, "failures": [], "once": [], "at_most_once": [], "milliseconds": []}
 lock = threading.Lock()
 # Longer than any hazard: what takes longer is lost.
