@@ -1,16 +1,18 @@
 //! Tests of slow requests with a known cause, which a trace has to name.
 //!
 //! The speed of the machine does not matter. Planted requests are slower by 20 ms, and most of them have to be named,
-//! not all. `sidelane-lab bench tail` shows how many are.
+//! not all. `sidelane-lab bench tail` shows how many are. Requests that the host of a virtual machine delayed for longer
+//! than the planted cause, by the kernel's own clock of stolen time, are not counted.
 
 mod common;
 
 use std::path::PathBuf;
 
 use common::{Turn, can_observe_requests, lab_binary_path, lock_lanes};
-use sidelane_lab::bench::tail::{TailOptions, attribute_planted_cause};
+use sidelane_lab::bench::tail::{Attribution, TailOptions, attribute_planted_cause};
 use sidelane_lab::programs::LabBinary;
 use sidelane_stats::rounds::RoundOptions;
+use sidelane_timeline::cause::Cause;
 
 fn lock_lanes_and_find_lab() -> Option<(Turn, LabBinary)> {
     let turn = lock_lanes()?;
@@ -31,8 +33,13 @@ fn check_causes_are_named(causes: &[&str]) {
     let Some((_turn, lab)) = lock_lanes_and_find_lab() else { return };
     for name in causes {
         let (claim, claims) = attribute_planted_cause(lab.clone(), &options(), name).unwrap();
-        let all: u64 = claims.values().sum();
-        let named = claims.get(&Some(claim)).copied().unwrap_or(0);
+        let count = |of: Option<Attribution>| claims.get(&of).copied().unwrap_or(0);
+        let all = claims.values().sum::<u64>() - count(Some(Attribution::Cause(Cause::Stolen)));
+        if all == 0 {
+            sidelane_testing::skip(format!("{name}: the host stole the CPU from each planted request"));
+            continue;
+        }
+        let named = count(Some(claim));
         assert!(named * 2 > all, "{name}: {claim:?} was claimed for {named} of {all}: {claims:?}");
     }
 }
