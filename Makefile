@@ -6,10 +6,11 @@ LAB := target/release/sidelane-lab
 .PHONY: demo test test-noise test-faults test-clients test-otlp test-kubernetes test-java test-smt test-kernels test-deb build dist \
 	install deb tarball java check loom fuzz mutants clean deps packaging-tool
 
-# The main job on real input. Needs root: it loads a kernel program and holds lanes.
+# The main job on real input. Needs root: it loads a kernel program and holds lanes. Of the verbs it builds those that
+# lend lanes; `make build` builds all.
 demo:
 	@scripts/deps.sh demo
-	cargo build --release -p sidelane -p sidelane-gate -p sidelane-lab
+	cargo build --release --no-default-features -p sidelane -p sidelane-gate -p sidelane-lab
 	@if [ "$$(id -u)" -eq 0 ]; then exec $(LAB) demo --out out/demo $(ARGS); \
 	 else exec sudo $(LAB) demo --out out/demo --cache "$$HOME/.cache/sidelane" $(ARGS); fi
 

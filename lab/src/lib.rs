@@ -14,14 +14,13 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+#[cfg(feature = "bench")]
 pub mod bench;
 pub mod cli;
 pub mod demo;
 pub mod experiment;
-mod floor;
 pub mod interrupt;
 pub mod note;
 pub mod programs;
-pub mod results;
 pub mod this_run;
 pub mod verbs;

@@ -5,16 +5,16 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use sidelane::verbs::EXIT_OWN_FAILURE;
+use sidelane::cli::EXIT_OWN_FAILURE;
 use sidelane_diagnostics::machine;
-use sidelane_lab::cli::{Cli, Verb};
+use sidelane_lab::cli::Cli;
 use sidelane_lab::{interrupt, this_run, verbs};
 use sidelane_report::terminal::eprint_fitted;
 
 fn main() -> ExitCode {
     machine::begin_steal_measurement();
     let verb = Cli::parse().verb;
-    if matches!(verb, Verb::Demo(_) | Verb::Bench(_)) {
+    if verb.measures() {
         this_run::record_run();
     }
     verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| match interrupt::exit_code() {

@@ -6,9 +6,9 @@
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
-use sidelane::cli::{Cli, resolved_options};
+use sidelane::cli::{Cli, EXIT_OWN_FAILURE, resolved_options};
+use sidelane::verbs;
 use sidelane::verbs::out::RunOutput;
-use sidelane::verbs::{self, EXIT_OWN_FAILURE};
 use sidelane_diagnostics::machine;
 use sidelane_report::terminal::{Level, eprint_with_level};
 

@@ -15,8 +15,8 @@ use anyhow::{Context, Result};
 use serde_json::json;
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
+use crate::bench::floor::EmptyPrograms;
 use crate::experiment::comparison::Report;
-use crate::floor::EmptyPrograms;
 use crate::programs::{LabBinary, LabProcess};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::{Service as Tracked, Target};

@@ -24,6 +24,10 @@ impl From<RoundArgs> for RoundOptions {
     }
 }
 
+/// Exit code if Sidelane itself cannot do what it was asked: the service, the machine or a file does not allow it. Codes
+/// below are verdicts, or the batch command's own.
+pub const EXIT_OWN_FAILURE: u8 = 125;
+
 /// Exit codes of a measurement.
 pub const EXIT_CODES: &str = "\
 Exit code: 0 if all checks hold. 1 if one is missed. 3 if none is missed and some are undecided: their 95 % \

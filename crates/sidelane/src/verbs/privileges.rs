@@ -1,11 +1,13 @@
 //! Capabilities that each verb keeps: `docs/reference/privileges.md` has the same table.
 
 use sidelane_host::capabilities::{
-    CAP_BPF, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL, CAP_NET_BIND_SERVICE, CAP_PERFMON, CAP_SETPCAP,
-    CAP_SYS_NICE, CAP_SYS_PTRACE, Capabilities, StartedPrograms,
+    CAP_BPF, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_IPC_LOCK, CAP_KILL, CAP_PERFMON, CAP_SETPCAP, CAP_SYS_NICE,
+    CAP_SYS_PTRACE, Capabilities, StartedPrograms,
 };
 use sidelane_report::terminal::eprint_fitted;
 
+#[cfg(feature = "full")]
+use crate::cli::FullVerb;
 use crate::cli::{Internal, Verb};
 
 /// Files of other users, and processes with more rights: every verb that looks at services needs them.
@@ -19,26 +21,29 @@ const PLACE: Capabilities = TRACK.and(Capabilities::of(&[CAP_SYS_NICE]));
 pub fn kept_capabilities(verb: &Verb) -> Option<Capabilities> {
     match verb {
         Verb::Run(_) => Some(PLACE.and(Capabilities::of(&[CAP_KILL, CAP_SETPCAP]))),
-        Verb::Hurry(_) => Some(PLACE),
-        // A reloaded file can have other proxies, and services of any kind.
-        Verb::Agent(_) => Some(PLACE.and(Capabilities::of(&[CAP_NET_BIND_SERVICE]))),
-        Verb::Requests(_) | Verb::Trace(_) | Verb::Observe(_) | Verb::Estimate(_) => Some(TRACK),
-        Verb::Proxy(args) => {
-            let ports = Capabilities::of(&[CAP_NET_BIND_SERVICE]);
-            Some(if args.trace { TRACK.and(ports) } else { LOOK.and(ports) })
-        }
-        Verb::Hazards(_) => Some(LOOK.and(Capabilities::of(&[CAP_NET_BIND_SERVICE]))),
-        Verb::Top(_) => Some(LOOK),
+        #[cfg(feature = "full")]
+        Verb::Full(verb) => capabilities_of_full_verb(verb),
         Verb::Internal(Internal::Guardian { .. }) => Some(LOOK.and(Capabilities::of(&[CAP_KILL, CAP_SYS_NICE]))),
         Verb::Internal(Internal::Checks | Internal::Batch { .. })
         | Verb::Doctor(_)
         | Verb::Compare(_)
         | Verb::Calibrate(_)
-        | Verb::List(_)
-        | Verb::Report(_)
-        | Verb::Sim(_)
-        | Verb::Status(_)
         | Verb::Completions(_) => None,
+    }
+}
+
+#[cfg(feature = "full")]
+fn capabilities_of_full_verb(verb: &FullVerb) -> Option<Capabilities> {
+    let ports = Capabilities::of(&[sidelane_host::capabilities::CAP_NET_BIND_SERVICE]);
+    match verb {
+        FullVerb::Hurry(_) => Some(PLACE),
+        // A reloaded file can have other proxies, and services of any kind.
+        FullVerb::Agent(_) => Some(PLACE.and(ports)),
+        FullVerb::Requests(_) | FullVerb::Trace(_) | FullVerb::Observe(_) | FullVerb::Estimate(_) => Some(TRACK),
+        FullVerb::Proxy(args) => Some(if args.trace { TRACK.and(ports) } else { LOOK.and(ports) }),
+        FullVerb::Hazards(_) => Some(LOOK.and(ports)),
+        FullVerb::Top(_) => Some(LOOK),
+        FullVerb::List(_) | FullVerb::Report(_) | FullVerb::Sim(_) | FullVerb::Status(_) => None,
     }
 }
 
@@ -47,8 +52,10 @@ pub fn kept_capabilities(verb: &Verb) -> Option<Capabilities> {
 pub fn rights_of_started_programs(verb: &Verb) -> StartedPrograms {
     let starts_programs = match verb {
         Verb::Run(args) => args.adopt.is_none(),
-        Verb::Observe(args) => !args.command.is_empty() || args.outputs.open,
-        Verb::Trace(args) => args.outputs.open,
+        #[cfg(feature = "full")]
+        Verb::Full(FullVerb::Observe(args)) => !args.command.is_empty() || args.outputs.open,
+        #[cfg(feature = "full")]
+        Verb::Full(FullVerb::Trace(args)) => args.outputs.open,
         // It starts none, and its parent may have given up the right to limit them.
         Verb::Internal(Internal::Guardian { .. }) => true,
         _ => false,

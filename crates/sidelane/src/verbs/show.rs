@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::Serialize;
 
-use crate::cli::{JsonFile, Outputs, ResultFiles, TableArgs};
+use crate::cli::{JsonFile, ResultFiles, TableArgs};
 use sidelane_report::{Column, ResultFile, Style, check_directory_exists, html, table, terminal, write_atomically};
 
 pub fn check_json_writable(json: &JsonFile) -> Result<()> {
@@ -20,9 +20,10 @@ pub fn check_files_writable(files: &ResultFiles) -> Result<()> {
     Ok(files.paths().try_for_each(check_directory_exists)?)
 }
 
-pub fn check_outputs_writable(outputs: &Outputs) -> Result<()> {
-    check_files_writable(&outputs.files)?;
-    Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_directory_exists)?)
+/// Checks the files of an observation or a trace: those of any result, and one for Perfetto.
+pub fn check_outputs_writable(files: &ResultFiles, perfetto: Option<&Path>) -> Result<()> {
+    check_files_writable(files)?;
+    Ok(perfetto.map_or(Ok(()), check_directory_exists)?)
 }
 
 /// Writes a result as a page to the file `page`. Without `page`, writes it to the file `opened`. If `opened` is given,

@@ -65,7 +65,7 @@ impl Snapshot {
     /// Returns what differs now: what was added or changed, and cgroups that are gone.
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let added_or_changed = now.0.iter().filter_map(|(key, value)| match self.0.get(key) {
-            None if key.starts_with(THREAD) => None,
+            None if key.starts_with(THREAD) || is_group_of_others(key) => None,
             None => Some(format!("{key} is left: {value}")),
             Some(before) if before != value => Some(format!("{key}\n      was {before}\n      is  {value}")),
             Some(_) => None,
@@ -100,7 +100,7 @@ impl Snapshot {
             }
         }
         let now = Self::capture();
-        for key in now.0.keys().rev().filter(|key| !self.0.contains_key(*key)) {
+        for key in now.0.keys().rev().filter(|key| !self.0.contains_key(*key) && !is_group_of_others(key)) {
             if let Some(dir) = key.strip_prefix(GROUP) {
                 remove_group(Path::new(dir.trim()));
             }
@@ -114,6 +114,11 @@ impl Snapshot {
         }
         claims_and_sockets().into_iter().for_each(|path| drop(fs::remove_file(path)));
     }
+}
+
+/// Returns whether the entry is a cgroup that another program of this machine has made: each of Sidelane's has its name.
+fn is_group_of_others(key: &str) -> bool {
+    key.starts_with(GROUP) && !key.contains("sidelane")
 }
 
 /// Returns the cgroups of this name in all hierarchies.

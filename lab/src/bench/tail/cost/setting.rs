@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::peer::{PeerTool, RunningPeer};
+use crate::bench::floor::EmptyPrograms;
 use crate::bench::workload::RealServer;
-use crate::floor::EmptyPrograms;
 use sidelane_host::service::Target;
 use sidelane_tracker::trace::{Recorder, TraceOptions};
 

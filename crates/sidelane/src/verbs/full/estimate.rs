@@ -10,9 +10,9 @@ use sidelane_report::terminal::{self, print_fitted};
 use sidelane_rollback::own_threads::run_bulk_work;
 use sidelane_sim::recording::Recording;
 
-use super::out::RunOutput;
-use super::show::{FirstError, check_json_writable};
 use crate::cli::EstimateArgs;
+use crate::verbs::out::RunOutput;
+use crate::verbs::show::{FirstError, check_json_writable};
 
 pub(super) fn run_estimate(args: EstimateArgs, output: &RunOutput) -> Result<u8> {
     check_json_writable(&args.json)?;

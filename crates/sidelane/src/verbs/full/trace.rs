@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::out::RunOutput;
-use super::show::{FirstError, check_outputs_writable, style, write_and_open_page};
 use crate::cli::{Outputs, ReportArgs, TraceArgs};
+use crate::verbs::out::RunOutput;
+use crate::verbs::show::{FirstError, check_outputs_writable, style, write_and_open_page};
 use sidelane_host::shutdown::Shutdown;
 use sidelane_report::otlp::Destination;
 use sidelane_report::terminal::{eprint_fitted, print, print_fitted};
@@ -25,7 +25,7 @@ use sidelane_trace::terminal::{headline, render_report};
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
 pub(super) fn trace(args: TraceArgs, output: &RunOutput) -> Result<u8> {
-    check_outputs_writable(&args.outputs)?;
+    check_outputs_writable(&args.outputs.files, args.outputs.perfetto.as_deref())?;
     args.log.as_deref().map_or(Ok(()), check_directory_exists)?;
     args.otlp.as_ref().map_or(Ok(()), Destination::check)?;
     let threshold = args.slo.unwrap_or(SlowThreshold::P99);

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::EXIT_OWN_FAILURE;
-use super::show::{check_json_writable, write_json};
-use crate::cli::{Agent, AgentArgs, ShowArgs};
+use crate::cli::{Agent, AgentArgs, EXIT_OWN_FAILURE, ShowArgs};
+use crate::verbs::show::{check_json_writable, write_json};
 use sidelane_agent as agent;
 use sidelane_agent::AgentOptions;
 use sidelane_agent::config::{Config, EXAMPLE};

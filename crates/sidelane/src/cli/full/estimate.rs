@@ -10,7 +10,7 @@ use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 use sidelane_requests::objective::parse_objective;
 
-use super::common::{JsonFile, RunDirectory};
+use crate::cli::common::{JsonFile, RunDirectory};
 
 /// Arguments of `sidelane estimate`.
 #[derive(Debug, Args)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::common::{ResultFiles, RunDirectory};
+use crate::cli::common::{ResultFiles, RunDirectory};
 
 /// Arguments of `sidelane sim`.
 #[derive(Debug, Args)]

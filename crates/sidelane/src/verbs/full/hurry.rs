@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::out::RunOutput;
-use super::show::{FirstError, check_json_writable};
 use crate::cli::HurryArgs;
+use crate::verbs::out::RunOutput;
+use crate::verbs::show::{FirstError, check_json_writable};
 use sidelane_host::cores::Cores;
 use sidelane_host::shutdown::Shutdown;
 use sidelane_host::topology::{Topology, online_cpus};

@@ -9,7 +9,7 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 use sidelane_policy::hurryup::{Config, Mapping, Options};
 
-use super::common::{JsonFile, RunDirectory};
+use crate::cli::common::{JsonFile, RunDirectory};
 use sidelane_hurry::{SourceOption, policy_config};
 
 fn parse_percentile(text: &str) -> Result<f64, String> {

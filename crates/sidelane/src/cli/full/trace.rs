@@ -8,8 +8,8 @@ use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 use sidelane_report::otlp::Destination;
 
-use super::common::RunDirectory;
 use super::look::Outputs;
+use crate::cli::common::RunDirectory;
 use sidelane_trace::slow_threshold::SlowThreshold;
 
 /// Arguments of `sidelane trace`.

@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use sidelane_host::units::parse_time;
 use sidelane_proxy::config::Limits;
 
-use super::common::{JsonFile, RunDirectory, parse_percent};
+use crate::cli::common::{JsonFile, RunDirectory, parse_percent};
 use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::ProxyRun;
 use sidelane_proxy::run::options::{

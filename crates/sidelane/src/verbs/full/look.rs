@@ -4,12 +4,13 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 
-use super::out::{RunOutput, report_runs};
-use super::show::{
-    FirstError, check_csv_writable, check_json_writable, check_outputs_writable, style, write_and_open_page, write_json,
-};
+use super::runs::report_runs;
 use super::trace::report_trace;
 use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
+use crate::verbs::out::RunOutput;
+use crate::verbs::show::{
+    FirstError, check_csv_writable, check_json_writable, check_outputs_writable, style, write_and_open_page, write_json,
+};
 use sidelane_host::service::Target;
 use sidelane_observe::list::{Listing, list_process_signals};
 use sidelane_observe::observed::Observed;
@@ -62,7 +63,7 @@ fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> R
 }
 
 pub(super) fn observe(args: ObserveArgs, output: &RunOutput) -> Result<u8> {
-    check_outputs_writable(&args.outputs)?;
+    check_outputs_writable(&args.outputs.files, args.outputs.perfetto.as_deref())?;
     if let Some(target) = &args.list {
         return list_signals(target, args.filter.as_deref(), args.outputs.files.json.file.as_deref());
     }
@@ -84,7 +85,7 @@ pub(super) fn observe(args: ObserveArgs, output: &RunOutput) -> Result<u8> {
 }
 
 pub(super) fn run_report(mut args: ReportArgs, output: &RunOutput) -> Result<u8> {
-    check_outputs_writable(&args.outputs)?;
+    check_outputs_writable(&args.outputs.files, args.outputs.perfetto.as_deref())?;
     if args.paths[0].is_dir() || !args.against.is_empty() {
         return report_runs(args);
     }

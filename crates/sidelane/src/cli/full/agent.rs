@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::common::JsonFile;
+use crate::cli::common::JsonFile;
 
 /// Verbs for the agent's file.
 #[derive(Debug, Subcommand)]

@@ -8,7 +8,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{JsonFile, ResultFiles, RunDirectory, TableArgs, parse_percent};
+use crate::cli::common::{JsonFile, ResultFiles, RunDirectory, TableArgs, parse_percent};
 use sidelane_channels::signal::Signal;
 use sidelane_observe::period::Period;
 use sidelane_report::otlp::Destination;
