@@ -3,20 +3,26 @@
 
 LAB := target/release/sidelane-lab
 
-.PHONY: demo test test-noise test-faults test-clients test-otlp test-kubernetes test-java test-smt test-kernels test-deb build dist \
+.PHONY: demo lab test test-noise test-faults test-clients test-otlp test-kubernetes test-java test-smt test-kernels test-deb build dist \
 	install deb tarball java check loom fuzz mutants clean deps packaging-tool
 
-# The main job on real input. Needs root: it loads a kernel program and holds lanes. Of the verbs it builds those that
-# lend lanes; `make build` builds all.
+# The main job on real input. Needs root: it loads a kernel program and holds lanes. At first only the verbs that lend
+# lanes are built, which takes half as long. A build of all verbs stays one.
 demo:
 	@scripts/deps.sh demo
-	cargo build --release --no-default-features -p sidelane -p sidelane-gate -p sidelane-lab
+	cargo build --release $$(target/release/sidelane help trace >/dev/null 2>&1 || echo --no-default-features) \
+		-p sidelane -p sidelane-gate -p sidelane-lab
 	@if [ "$$(id -u)" -eq 0 ]; then exec $(LAB) demo --out out/demo $(ARGS); \
 	 else exec sudo $(LAB) demo --out out/demo --cache "$$HOME/.cache/sidelane" $(ARGS); fi
 
-# The product alone; `make demo` builds the laboratory, too.
+# The product alone.
 build: deps
 	cargo build --release
+
+# The laboratory with its benches, and the product that it measures.
+lab:
+	@scripts/deps.sh demo
+	cargo build --release -p sidelane -p sidelane-gate -p sidelane-lab
 
 # The product for packages: slower to build, and half the size. Identical functions are merged by the linker.
 dist: deps
