@@ -47,7 +47,7 @@ pub fn require_program(name: &str) -> Result<PathBuf> {
 pub fn find_sidelane() -> Result<PathBuf> {
     find_program(SIDELANE).context(
         "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
-         `cargo build --release --workspace`",
+         `make lab`",
     )
 }
 
@@ -62,7 +62,7 @@ impl LabBinary {
     pub fn find() -> Result<Self> {
         let path = find_program(NAME).context(
             "sidelane-lab, which brings the services and the load, is neither beside sidelane nor on the PATH: \
-             build it with `cargo build --release --workspace`",
+             build it with `make lab`",
         )?;
         Ok(Self { path })
     }

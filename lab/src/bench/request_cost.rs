@@ -28,6 +28,8 @@ pub(super) struct TrackingCost {
     pub(super) lanes_us: Vec<f64>,
     /// CPU time per round trip that tracking the lanes' states and the requests adds.
     pub(super) requests_us: Vec<f64>,
+    /// CPU time per round trip that `sidelane estimate` adds, which tracks the batch lane, too.
+    pub(super) estimate_us: Vec<f64>,
 }
 
 /// Repeats the turns until `check` of the cost for requests is decided.
@@ -37,10 +39,14 @@ pub(super) fn measure_tracking_cost(
     limit: Limit,
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<TrackingCost> {
-    let (lanes, both) =
-        (start_service_tracking(server.pid(), place, false)?, start_service_tracking(server.pid(), place, true)?);
+    let of_service = place.without_batch_lanes();
+    let lanes = start_service_tracking(server.pid(), &of_service, false)?;
+    let both = start_service_tracking(server.pid(), &of_service, true)?;
+    let with_batch_lane = start_service_tracking(server.pid(), &place.lane_pair()?, true)?;
     let pids = Target::Pid(server.pid()).find()?.pids;
-    let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
+    let target = format!("pid:{}", server.pid());
+    let mut requests = Requests::track(&both, &target, &pids)?;
+    let mut of_estimate = Requests::track(&with_batch_lane, &target, &pids)?;
     std::thread::scope(|scope| {
         // Starts a new thread for the client, which stays pinned to the service's CPU. The trackers must not run on
         // this CPU.
@@ -58,18 +64,20 @@ pub(super) fn measure_tracking_cost(
             ask.send(()).context("the client has ended")?;
             answers.recv().context("the client has ended")?
         };
-        let (mut untracked_us, mut lanes_us) = (vec![], vec![]);
+        let (mut untracked_us, mut lanes_us, mut estimate_us) = (vec![], vec![], vec![]);
         spent_us()?;
         let turn = || {
             let without = spent_us()?;
             lanes_us.push(measure_while_tracking(&lanes, &spent_us)? - without);
             let added = measure_while_tracking(&both, &spent_us)? - without;
+            estimate_us.push(measure_while_tracking(&with_batch_lane, &spent_us)? - without);
             untracked_us.push(without);
             requests.drain(|_| ())?;
+            of_estimate.drain(|_| ())?;
             Ok(added)
         };
         let requests_us = measure_until_decided("cost of tracking requests", limit, turn, check)?;
-        Ok(TrackingCost { untracked_us, lanes_us, requests_us })
+        Ok(TrackingCost { untracked_us, lanes_us, requests_us, estimate_us })
     })
 }
 

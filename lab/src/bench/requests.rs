@@ -28,6 +28,8 @@ const RATE_PER_S: f64 = 5_000.0;
 const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
 const COST_LIMIT_US: f64 = 1.2;
+/// CPU time of a request that `sidelane estimate` may cost beyond what `sidelane requests` costs.
+const ESTIMATE_LIMIT_US: f64 = 0.1;
 
 /// Rounds of a load: `first` rounds always, then more until the checks are decided, up to `rounds` rounds or `time`.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
@@ -165,12 +167,21 @@ impl Bench {
         row.put("round_trip_us", median(cost.untracked_us.iter().copied()));
         row.put("lanes_cost_us", median(cost.lanes_us.iter().copied()));
         row.put("requests_cost_us", median(cost.requests_us.iter().copied()));
+        row.put("estimate_cost_us", median(cost.estimate_us.iter().copied()));
         row.put("pairs_count", cost.requests_us.len() as f64);
         report.rows.push(row);
         report.checks.extend([
             Check::at_most(format!("{name}: requests more or fewer than the client sent"), off, 0.0, Unit::Count),
             server_over_client_latency_check(name, &rounds),
             cost_check(&cost.requests_us),
+            Check::interval_at_most(
+                format!("{name}: CPU time that an estimate adds to a request, beyond tracking it"),
+                median_interval(
+                    cost.estimate_us.iter().zip(&cost.requests_us).map(|(estimate, requests)| estimate - requests),
+                ),
+                ESTIMATE_LIMIT_US,
+                Unit::Us,
+            ),
         ]);
         Ok(())
     }

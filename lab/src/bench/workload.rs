@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::programs::{LabBinary, LabProcess, kill_with_parent};
 use sidelane_host::service::{Service as Tracked, Target};
-use sidelane_host::topology::Lanes;
+use sidelane_host::topology::{Lanes, Topology};
 use sidelane_requests::truth::{Agreement, compare_with_journal, read_journal};
 use sidelane_requests::{Request, Requests, Window};
 use sidelane_tracker::tracker::Purpose;
@@ -33,6 +33,19 @@ pub struct ServiceCpus {
     pub client_cpu: u32,
 }
 
+impl ServiceCpus {
+    /// Returns the service's lane alone, beside which no batch runs.
+    pub fn without_batch_lanes(self) -> Lanes {
+        Lanes::without_batch_lanes([self.server_cpu].into_iter().collect())
+    }
+
+    /// Returns the service's lane with the client's as its batch lane.
+    pub fn lane_pair(self) -> Result<Lanes> {
+        let pair = format!("{}:{}", self.server_cpu, self.client_cpu);
+        Ok(Topology::read(Path::new("/sys"))?.declared_pairs(&pair)?)
+    }
+}
+
 /// Observes a service's requests while `load` runs. The records stay in the kernel until `load` ends, so there may be
 /// at most 40 000 requests.
 pub fn observe_requests_during(
@@ -40,7 +53,7 @@ pub fn observe_requests_during(
     place: ServiceCpus,
     load: impl FnOnce() -> Result<()>,
 ) -> Result<(Vec<Request>, Window)> {
-    let tracking = start_service_tracking(pid, place, true)?;
+    let tracking = start_service_tracking(pid, &place.without_batch_lanes(), true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
     tracking.tracker().attach()?;
     load()?;
@@ -50,13 +63,12 @@ pub fn observe_requests_during(
     Ok((seen, requests.take_window()))
 }
 
-/// Returns a tracker for the service `pid`, beside which no batch runs.
-pub fn start_service_tracking(pid: u32, place: ServiceCpus, with_requests: bool) -> Result<ServiceTracking> {
-    let lanes = Lanes::without_batch_lanes([place.server_cpu].into_iter().collect());
+/// Returns a tracker for the service `pid`.
+pub fn start_service_tracking(pid: u32, lanes: &Lanes, with_requests: bool) -> Result<ServiceTracking> {
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::with_own_tracker(
         &service,
-        &lanes,
+        lanes,
         LaneUse::default(),
         Purpose::Watch { requests: with_requests },
     )?)
