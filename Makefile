@@ -130,6 +130,7 @@ check:
 	@scripts/deps.sh lab
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --no-default-features -p sidelane -p sidelane-lab -- -D warnings
 
 deps:
 	@scripts/deps.sh build
