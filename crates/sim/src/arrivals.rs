@@ -33,6 +33,20 @@ pub enum Arrivals {
         /// Shortest and longest period without arrivals, in nanoseconds.
         off_ns: (f64, f64),
     },
+    /// Poisson arrivals at a rate that rises and falls each day: rate = mean · (1 − swing · cos 2π(t ÷ day + phase)). So a
+    /// run begins at the quietest time of machine 0.
+    Daily {
+        /// Mean time between two requests over the day, in nanoseconds.
+        gap_ns: f64,
+        /// Largest deviation from the mean rate, as a share of it: at most 1.
+        swing: f64,
+        /// Length of a day, in nanoseconds.
+        day_ns: f64,
+        /// Number of machines, or of groups of a fan-out, with different phases; further ones repeat them.
+        phases: u32,
+        /// Phase of this machine, as a share of the day.
+        phase: f64,
+    },
     /// Recorded times between requests, repeated.
     Trace(Arc<[Nanos]>),
     /// Recorded tasks of each worker, repeated: requests with their own work, and what else the service did.
@@ -61,14 +75,28 @@ impl Arrivals {
     pub fn of_machine(&self, index: usize) -> Self {
         match self {
             Self::Recordings(all) => Self::Recording(Arc::clone(&all[index % all.len()])),
+            Self::Daily { gap_ns, swing, day_ns, phases, .. } => {
+                let phase = (index as u64 % u64::from(*phases)) as f64 / f64::from(*phases);
+                Self::Daily { gap_ns: *gap_ns, swing: *swing, day_ns: *day_ns, phases: *phases, phase }
+            }
             same => same.clone(),
+        }
+    }
+
+    /// Returns the rate at `time_ns`, as a multiple of the mean rate.
+    pub fn relative_rate(&self, time_ns: f64) -> f64 {
+        match self {
+            Self::Daily { swing, day_ns, phase, .. } => {
+                1.0 - swing * libm::cos(core::f64::consts::TAU * (time_ns / day_ns + phase))
+            }
+            _ => 1.0,
         }
     }
 
     /// Returns the mean time between two requests, in nanoseconds.
     pub fn mean_gap_ns(&self) -> f64 {
         match self {
-            Self::Poisson { gap_ns } => *gap_ns,
+            Self::Poisson { gap_ns } | Self::Daily { gap_ns, .. } => *gap_ns,
             Self::Bursty { calm_gap_ns, burst_gap_ns, calm_ns, burst_ns } => {
                 let requests = calm_ns / calm_gap_ns + burst_ns / burst_gap_ns;
                 (calm_ns + burst_ns) / requests
@@ -84,7 +112,7 @@ impl Arrivals {
     pub fn with_mean_gap(mut self, mean_gap_ns: f64) -> Self {
         let factor = mean_gap_ns / self.mean_gap_ns();
         match &mut self {
-            Self::Poisson { gap_ns } | Self::OnOff { gap_ns, .. } => *gap_ns *= factor,
+            Self::Poisson { gap_ns } | Self::Daily { gap_ns, .. } | Self::OnOff { gap_ns, .. } => *gap_ns *= factor,
             Self::Bursty { calm_gap_ns, burst_gap_ns, .. } => {
                 *calm_gap_ns *= factor;
                 *burst_gap_ns *= factor;
@@ -118,13 +146,18 @@ pub struct Client {
     bursting: bool,
     /// Remaining time of the present calm period or burst, in nanoseconds.
     left_ns: f64,
+    /// Time of the last request of a daily curve, in nanoseconds.
+    now_ns: Nanos,
     next: usize,
 }
 
 impl Client {
-    /// Returns a client at the beginning of `arrivals`, of the first machine.
+    /// Returns a client at the beginning of `arrivals`; of recordings, those of the first machine.
     pub fn new(arrivals: Arrivals) -> Self {
-        Self { arrivals: arrivals.of_machine(0), bursting: true, left_ns: 0.0, next: 0 }
+        // Recordings are those of several machines; other patterns may be those of another machine than the first.
+        let is_of_several = matches!(arrivals, Arrivals::Recordings(_));
+        let arrivals = if is_of_several { arrivals.of_machine(0) } else { arrivals };
+        Self { arrivals, bursting: true, left_ns: 0.0, now_ns: 0, next: 0 }
     }
 
     /// Returns the time to the next request, in nanoseconds.
@@ -132,6 +165,7 @@ impl Client {
     pub fn draw_gap_ns(&mut self, rng: &mut Rng) -> Nanos {
         match &self.arrivals {
             Arrivals::Poisson { gap_ns } => (gap_ns * rng.exponential()) as Nanos,
+            Arrivals::Daily { .. } => self.draw_daily_gap_ns(rng),
             Arrivals::Bursty { .. } | Arrivals::OnOff { .. } => self.draw_gap_across_periods_ns(rng),
             Arrivals::Trace(gaps) => {
                 let gap = gaps[self.next];
@@ -151,6 +185,20 @@ impl Client {
     pub fn arriving_task(&self) -> Option<RecordedTask> {
         let Arrivals::Recording(tasks) = &self.arrivals else { return None };
         Some(tasks[self.next.checked_sub(1).unwrap_or(tasks.len() - 1)])
+    }
+
+    /// Draws the time to the next request of a daily curve by thinning (Lewis & Shedler 1979): from arrivals at the
+    /// highest rate, each is kept with the probability of its time.
+    fn draw_daily_gap_ns(&mut self, rng: &mut Rng) -> Nanos {
+        let Arrivals::Daily { gap_ns, swing, .. } = self.arrivals else { return 0 };
+        let last_ns = self.now_ns;
+        loop {
+            self.now_ns += (gap_ns / (1.0 + swing) * rng.exponential()) as Nanos;
+            let relative = self.arrivals.relative_rate(self.now_ns as f64);
+            if rng.happens(relative / (1.0 + swing)) {
+                return self.now_ns - last_ns;
+            }
+        }
     }
 
     /// Draws the time to the next request, across as many calm periods and bursts as needed. A gap that does not fit
@@ -208,7 +256,8 @@ mod tests {
         let trace = Arrivals::Trace([5_000, 10_000, 90_000].into());
         let request = |gap_ns| RecordedTask { gap_ns, work_ns: 1, away_ns: 0, worker: 0, is_request: true };
         let recording = Arrivals::Recording([5_000, 10_000, 90_000].map(request).into());
-        for arrivals in [Arrivals::Poisson { gap_ns: 1e6 }, bursty, on_off, trace, recording] {
+        let daily = Arrivals::Daily { gap_ns: 1e5, swing: 0.8, day_ns: 4e8, phases: 1, phase: 0.0 };
+        for arrivals in [Arrivals::Poisson { gap_ns: 1e6 }, bursty, on_off, daily, trace, recording] {
             for arrivals in [arrivals.clone(), arrivals.with_mean_gap(3e6)] {
                 let (mean, wanted) = (mean_gap_ns(&arrivals), arrivals.mean_gap_ns());
                 assert!((mean / wanted - 1.0).abs() < 0.02, "{arrivals:?}: {mean} {wanted}");

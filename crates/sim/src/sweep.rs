@@ -77,7 +77,7 @@ fn run_point(point: &Point, threads: usize, report: ReportProgress) -> Vec<Outco
 
 /// Runs one setting at one point.
 fn run_model(point: &Point, model: &Model, threads: usize, report: ReportProgress) -> Outcome {
-    let (figures, fleet) = match point.fleet {
+    let (figures, fleet) = match &point.fleet {
         Some(fleet) => {
             let (leaves, roots) = fleet::run(fleet, model, threads, &|machines| report(Progress::Machines(machines)));
             (leaves, Some(roots))

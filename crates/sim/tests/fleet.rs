@@ -15,7 +15,7 @@ fn run_fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, pol
          demand = {{ kind = \"exponential\", mean_ms = 1 }}\n[[batch]]\nname = \"loop\"\n\
          [slowdown.loop]\nloop = 1.25\n[slo]\nlimit_ms = 20\n[[setting]]\npolicy = \"{policy}\"\n"
     );
-    run(Fleet { nodes, fan_out }, &experiment(&text).points[0].runs[0], 2, &|_| ())
+    run(&Fleet { nodes, fan_out, placement: None }, &experiment(&text).points[0].runs[0], 2, &|_| ())
 }
 
 /// Without queues, the answer time is the largest of k exponential times; its mean is the k-th harmonic number.

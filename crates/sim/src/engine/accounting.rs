@@ -143,4 +143,48 @@ impl Accounting {
             *sum += more;
         }
     }
+
+    /// Adds the counts of a machine `factor` times, rounded to whole numbers. Largest values stay as they are.
+    pub fn add_scaled(&mut self, other: &Self, factor: f64) {
+        let scaled = |count: u64| (count as f64 * factor).round() as u64;
+        let scaled_ns = |sum: u128| (sum as f64 * factor).round() as u128;
+        self.add(&Self {
+            since: other.since,
+            arrived: scaled(other.arrived),
+            refused: scaled(other.refused),
+            finished: scaled(other.finished),
+            waited: scaled(other.waited),
+            latency: other.latency.as_ref().map(|latency| scaled_histogram(latency, factor)),
+            latency_ns: scaled_ns(other.latency_ns),
+            queued_ns: scaled_ns(other.queued_ns),
+            delay_bound_ns: scaled_ns(other.delay_bound_ns),
+            delay_bound_ns_max: if factor > 0.0 { other.delay_bound_ns_max } else { 0 },
+            lc_busy_ns: scaled_ns(other.lc_busy_ns),
+            lc_work: scaled_ns(other.lc_work),
+            batch_busy_ns: scaled_ns(other.batch_busy_ns),
+            batch_work: scaled_ns(other.batch_work),
+            overlap_ns: scaled_ns(other.overlap_ns),
+            lent_ns: scaled_ns(other.lent_ns),
+            active_ns: other.active_ns.map(scaled_ns),
+            lost_to_memory_ns: other.lost_to_memory_ns * factor,
+            summons: scaled(other.summons),
+            looks: scaled(other.looks),
+            actions: scaled(other.actions),
+            holds: scaled(other.holds),
+            evictions: scaled(other.evictions),
+            events: scaled(other.events),
+        });
+    }
+}
+
+/// Returns a histogram with `factor` times the counts. Fractions go to the next value, so that rare values are kept.
+fn scaled_histogram(latency: &Histogram<u64>, factor: f64) -> Histogram<u64> {
+    let (mut scaled, mut exact, mut recorded) = (empty_latency_histogram(), 0.0, 0);
+    for value in latency.iter_recorded() {
+        exact += value.count_at_value() as f64 * factor;
+        let count = exact.round() as u64 - recorded;
+        recorded += count;
+        scaled.saturating_record_n(value.value_iterated_to(), count);
+    }
+    scaled
 }

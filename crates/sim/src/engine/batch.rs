@@ -1,9 +1,10 @@
-//! Progress of a batch job through its phases: work on the lane, and waits.
+//! Progress of a batch job through its phases: work on the lane, and waits. A fleet with a scheduler places jobs of its
+//! own on the lanes, each with a given amount of work.
 
 use super::Engine;
 use super::watch::Watch;
 use crate::model::{Job, Phase};
-use crate::time::{NEVER, Work};
+use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
     /// Begins the first phase of the lane's job.
@@ -15,9 +16,39 @@ impl<W: Watch> Engine<W> {
     pub(super) fn start_next_phase(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.book_core_work(core);
-        let phases = self.job(lane).phases.len();
-        self.enter_phase(lane, (self.lanes[lane].phase + 1) % phases);
+        let phases = &self.job(lane).phases;
+        let next = (self.lanes[lane].phase + 1) % phases.len();
+        match phases[self.lanes[lane].phase] {
+            // A phase without end ends only with the work of a job that was placed.
+            Phase::Work { work_ns: NEVER, .. } if !self.lanes[lane].waits => self.pause_batch(lane, None),
+            _ => self.enter_phase(lane, next),
+        }
         self.update_core_speeds(core);
+    }
+
+    /// Starts a job with this amount of work on an empty lane. The job is of the lane's class.
+    pub fn place_job(&mut self, lane: usize, work: Work) {
+        let core = self.lanes[lane].core;
+        self.book_core_work(core);
+        self.enter_phase(lane, 0);
+        self.lanes[lane].left = work;
+        self.update_core_speeds(core);
+    }
+
+    /// Removes the job from a lane, which is empty then. Returns the rest of the job's work.
+    pub fn remove_job(&mut self, lane: usize) -> Work {
+        let core = self.lanes[lane].core;
+        self.book_core_work(core);
+        let left = std::mem::take(&mut self.lanes[lane].left);
+        self.pause_batch(lane, None);
+        self.update_core_speeds(core);
+        left
+    }
+
+    /// Returns the time for which a lane was open to batch, and the rest of the work of its job. Both are up to the
+    /// time to which the engine has run.
+    pub fn lane_progress(&self, lane: usize) -> (Nanos, Work) {
+        (self.lanes[lane].open_ns, self.lanes[lane].left)
     }
 
     /// Ends the lane's job; a new job like it begins after `gap_ns`.
@@ -26,7 +57,7 @@ impl<W: Watch> Engine<W> {
         self.book_core_work(core);
         // The last phase becomes the current one, so the new job begins with the first.
         self.lanes[lane].phase = self.job(lane).phases.len() - 1;
-        self.pause_batch(lane, gap_ns);
+        self.pause_batch(lane, Some(gap_ns));
         self.update_core_speeds(core);
     }
 
@@ -37,7 +68,7 @@ impl<W: Watch> Engine<W> {
     fn enter_phase(&mut self, lane: usize, phase: usize) {
         self.lanes[lane].phase = phase;
         match self.job(lane).phases[phase] {
-            Phase::Wait { ns } => self.pause_batch(lane, ns),
+            Phase::Wait { ns } => self.pause_batch(lane, Some(ns)),
             Phase::Work { class, work_ns } => {
                 let batch = &mut self.lanes[lane];
                 batch.class = class;
@@ -48,10 +79,11 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    fn pause_batch(&mut self, lane: usize, duration_ns: u64) {
+    /// Leaves the lane without batch for a time, or until a job is placed there.
+    fn pause_batch(&mut self, lane: usize, duration_ns: Option<Nanos>) {
         self.lanes[lane].waits = true;
         self.lanes[lane].runs = false;
-        self.slots.set_time(self.phase_slot(lane), self.now + duration_ns);
+        self.slots.set_time(self.phase_slot(lane), duration_ns.map_or(NEVER, |ns| self.now + ns));
     }
 
     /// Runs batch if it has work and its lane is free. If batch starts while the service is busy and has to leave, it

@@ -18,7 +18,11 @@ impl<W: Watch> Engine<W> {
         }
         core.since = self.now;
         let (mut running, mut on_budget, waited) = (0, true, core.running_request_waited());
-        for lane in self.lanes[core.lanes()].iter_mut().filter(|lane| lane.runs) {
+        for lane in &mut self.lanes[core.lanes()] {
+            lane.open_ns += if lane.is_open(core.request.is_some(), waited) { passed_ns } else { 0 };
+            if !lane.runs {
+                continue;
+            }
             running += 1;
             on_budget &= lane.is_lent(waited);
             accounting.batch_busy_ns += u128::from(passed_ns);

@@ -105,6 +105,14 @@ impl<W: Watch> Engine<W> {
         self
     }
 
+    /// Removes the jobs from all lanes, for a fleet whose scheduler places jobs. Returns the number of lanes.
+    pub fn empty_lanes(&mut self) -> usize {
+        for lane in 0..self.lanes.len() {
+            self.remove_job(lane);
+        }
+        self.lanes.len()
+    }
+
     fn schedule_first_events(&mut self) {
         let first_ns = self.client.draw_gap_ns(&mut self.arrivals);
         let end = match self.model.until {

@@ -27,7 +27,7 @@ pub struct SimOptions {
 }
 
 /// Columns of the table on a terminal, besides swept parameters. The HTML page shows all columns.
-pub const COLUMNS: [&str; 12] = [
+pub const COLUMNS: [&str; 18] = [
     "p50_us",
     "p99_us",
     "p99_over_alone",
@@ -40,6 +40,12 @@ pub const COLUMNS: [&str; 12] = [
     "lent_overlap_percent",
     "fan_out_p99_us",
     "servers_saved_count",
+    "jobs_done_count",
+    "jobs_rejected_count",
+    "jobs_moved_count",
+    "job_wait_p99_ms",
+    "job_turnaround_p50_ms",
+    "lanes_lent_percent",
 ];
 
 /// Results of an experiment.

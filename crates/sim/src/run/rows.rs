@@ -1,5 +1,6 @@
 //! Rows of a simulation's result, one for each point and setting.
 
+use crate::fleet::placement::PlacementFigures;
 use crate::scenario::PointValue;
 use crate::{Experiment, Outcome};
 
@@ -83,4 +84,18 @@ fn put_fleet_figures(row: &mut Row, outcome: &Outcome) {
     row.put("fan_out_p50_us", fleet.p50_ns as f64 / 1e3).put("fan_out_p99_us", fleet.p99_ns as f64 / 1e3);
     row.put("fan_out_p999_us", fleet.p999_ns as f64 / 1e3);
     row.put("batch_servers_count", fleet.batch_servers).put("servers_saved_count", fleet.servers_saved());
+    if let Some(jobs) = &fleet.placement {
+        put_placement_figures(row, jobs);
+    }
+}
+
+fn put_placement_figures(row: &mut Row, jobs: &PlacementFigures) {
+    row.put("jobs_submitted_count", jobs.submitted as f64).put("jobs_done_count", jobs.done as f64);
+    row.put("jobs_waiting_count", jobs.waiting as f64).put("jobs_running_count", jobs.running as f64);
+    row.put("jobs_rejected_count", jobs.rejected as f64).put("jobs_moved_count", jobs.moved as f64);
+    row.put("lost_work_s", jobs.lost_work_ns / 1e9);
+    row.put("job_wait_p50_ms", jobs.wait_p50_ms as f64).put("job_wait_p99_ms", jobs.wait_p99_ms as f64);
+    row.put("job_turnaround_p50_ms", jobs.turnaround_p50_ms as f64);
+    row.put("job_turnaround_p99_ms", jobs.turnaround_p99_ms as f64);
+    row.put("lanes_lent_percent", 100.0 * jobs.lent_share).put("lanes_used_percent", 100.0 * jobs.used_share);
 }

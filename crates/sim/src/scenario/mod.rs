@@ -10,6 +10,7 @@
 //! describes a whole machine ([`crate::machine`]). The same code reads all else that both have.
 
 mod axes;
+mod fleet;
 mod inputs;
 mod parts;
 mod service;
@@ -27,7 +28,6 @@ use axes::{Axis, Case, combinations, quick_overrides, read_axes, read_cases};
 pub use inputs::{Choices, Files, NamedFiles};
 use inputs::{FilesBeside, Result, read_seed, read_warm_up_and_end};
 
-use crate::arrivals::Arrivals;
 use crate::fleet::Fleet;
 use crate::gate::Gate;
 use crate::machine;
@@ -169,7 +169,7 @@ impl<R: Run> Experiment<R> {
 
     /// Returns the number of machines; a run of a fleet counts all of its machines.
     pub fn machines(&self) -> usize {
-        self.points.iter().map(|point| point.runs.len() * point.fleet.map_or(1, |fleet| fleet.nodes)).sum()
+        self.points.iter().map(|point| point.runs.len() * point.fleet.as_ref().map_or(1, |fleet| fleet.nodes)).sum()
     }
 
     /// Returns the first run of the first point.
@@ -299,11 +299,6 @@ fn read_core_models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec
     let gate = settings::read_gate(top.table("gate"), files)?.unwrap_or_else(Gate::holder);
     let objective = parts::read_objective(top.table("slo"))?;
     let faults = top.numbered_tables("fault").into_iter().map(parts::read_fault).collect::<Result<Vec<_>>>()?;
-    let fleet = read_fleet(top.table("fleet"))?;
-    if fleet.is_some_and(|fleet| fleet.fan_out > 1) && matches!(service.arrivals, Arrivals::Recordings(_)) {
-        let problem = "is more than 1, but each machine has the requests of its own recording";
-        return Err(top.record_problem("fleet.fan_out", problem, "leave it out"));
-    }
     let seed = read_seed(top, choices);
     let run = |setting: Setting| Model {
         machine: machine.clone(),
@@ -320,24 +315,8 @@ fn read_core_models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec
     };
     let runs: Vec<Model> = settings::read_settings(top, &gate, files)?.into_iter().map(run).collect();
     runs.iter().try_for_each(|run| check_run(top, run))?;
+    let fleet = fleet::read_fleet(top, runs.first(), files)?;
     Ok((runs, fleet))
-}
-
-fn read_fleet(reader: Reader) -> Result<Option<Fleet>> {
-    if !reader.exists() {
-        return Ok(None);
-    }
-    let fan_out = reader.whole_number("fan_out", 1..=10_000_usize).unwrap_or(1);
-    let nodes = reader.require("nodes", reader.whole_number("nodes", 1..=1_000_000_usize), "write a whole number")?;
-    if !nodes.is_multiple_of(fan_out) {
-        return Err(reader.record_problem(
-            "nodes",
-            format!("is {nodes}"),
-            format!("write a multiple of fan_out, {fan_out}"),
-        ));
-    }
-    reader.record_unknown_keys();
-    Ok(Some(Fleet { nodes, fan_out }))
 }
 
 /// Checks rules that involve several tables of the scenario, such as a budget that needs `[slo]`.

@@ -105,6 +105,7 @@ fn read_lognormal(reader: &Reader, mean_ns: f64) -> Result<Demand> {
 enum ArrivalKind {
     Poisson,
     Bursty,
+    Daily,
     OnOff,
     Trace,
 }
@@ -112,7 +113,7 @@ enum ArrivalKind {
 /// Reads the arrivals of requests. `work_ns` is the work that arrives at one worker with each request.
 pub(super) fn read_arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
     use ArrivalKind::*;
-    let kinds = [("poisson", Poisson), ("bursty", Bursty), ("on-off", OnOff), ("trace", Trace)];
+    let kinds = [("poisson", Poisson), ("bursty", Bursty), ("daily", Daily), ("on-off", OnOff), ("trace", Trace)];
     let kind = reader.required_choice("kind", &kinds)?;
     let rate = reader.number("rate_per_s", 1e-3..=1e8);
     let load = reader.number("load_percent", 0.01..=200.0);
@@ -131,6 +132,7 @@ pub(super) fn read_arrivals(reader: Reader, work_ns: f64, files: Files) -> Resul
     let pattern = match kind {
         Poisson => Arrivals::Poisson { gap_ns: 1.0 },
         Bursty => read_bursty(&reader)?,
+        Daily => read_daily(&reader)?,
         OnOff => read_on_off(&reader)?,
         Trace => Arrivals::Trace(read_recorded_times(&reader, files, arrival_gaps_ns)?),
     };
@@ -149,6 +151,16 @@ fn read_bursty(reader: &Reader) -> Result<Arrivals> {
         burst_gap_ns: 1e6 / reader.required_number("burst_factor", 1.0..=1e4)?,
         calm_ns: reader.required_number("calm_ms", LONGER)? * 1e6,
         burst_ns: reader.required_number("burst_ms", LONGER)? * 1e6,
+    })
+}
+
+fn read_daily(reader: &Reader) -> Result<Arrivals> {
+    Ok(Arrivals::Daily {
+        gap_ns: 1e6,
+        swing: reader.required_number("swing_percent", 0.0..=100.0)? / 100.0,
+        day_ns: reader.number("day_s", 1.0..=1e7).unwrap_or(86_400.0) * 1e9,
+        phases: reader.whole_number("phases", 1..=10_000).unwrap_or(1),
+        phase: 0.0,
     })
 }
 

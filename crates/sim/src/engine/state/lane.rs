@@ -2,7 +2,7 @@
 
 use crate::keeper::Keeper;
 use crate::smt::{Class, NAP};
-use crate::time::{Speed, Work};
+use crate::time::{Nanos, Speed, Work};
 
 /// A lane that batch borrows.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct BatchLane {
     pub free: bool,
     /// Whether the job runs on the lane.
     pub runs: bool,
+    /// Time in which batch could run on the lane with permission.
+    pub open_ns: Nanos,
     /// Keeper of the lane; `None` if batch runs unmanaged.
     pub keeper: Option<Keeper>,
 }
@@ -37,6 +39,7 @@ impl BatchLane {
             waits: true,
             free: true,
             runs: false,
+            open_ns: 0,
             keeper,
         }
     }
@@ -44,6 +47,12 @@ impl BatchLane {
     /// Returns whether batch may run beside a request. `request_waited` says whether the request waited in the queue.
     pub fn is_lent(&self, request_waited: bool) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to_request(request_waited))
+    }
+
+    /// Returns whether the lane is open to batch beside a service that is busy or idle. `request_waited` is as of
+    /// [`BatchLane::is_lent`].
+    pub fn is_open(&self, service_busy: bool, request_waited: bool) -> bool {
+        self.free && (!service_busy || (self.runs && self.is_lent(request_waited)))
     }
 
     /// Returns the class of the task on the lane, which slows the other lanes of the core: the job, or the keeper's
