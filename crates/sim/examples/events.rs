@@ -90,7 +90,7 @@ fn main() {
     let fleet_of = experiment("[fleet]\nnodes = 2000\nfan_out = 20\n[[setting]]\npolicy = \"borrow-idle\"\n");
     let mut model = fleet_of.points[0].runs[0].clone();
     model.until = sidelane_sim::model::RunEnd::Requests(2_000);
-    let fleet = fleet_of.points[0].fleet.expect("it has one");
+    let fleet = fleet_of.points[0].fleet.as_ref().expect("it has one");
     let on = |threads| {
         best_wall_s_and_total_cpu_ticks(|| {
             fleet::run(fleet, &model, threads, &|_| ());
