@@ -8,7 +8,7 @@
 //! jobs, gates with the latencies that `sidelane doctor` measures ([`gate`]), keepers that act at the same times as
 //! the agent's holders ([`engine`]), and faults. [`machine`] is a whole machine, with several services that call each
 //! other, containers that start and end, and the policies that move CPUs between them. An experiment is a file
-//! ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many machines at once.
+//! ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many machines at once, and a scheduler that places jobs on them.
 //!
 //! # Invariants
 //!
@@ -24,6 +24,8 @@
 //!   `machine_invariants_hold_under_any_decisions`).
 //! - A mapping of threads to cores neither loses nor invents work (`tests/bound.rs`:
 //!   `requests_are_conserved_under_every_mapping_and_queue`).
+//! - Jobs that a scheduler places are conserved, and so is their work; fresh offers place none on a withdrawn lane
+//!   (`tests/placement.rs`: `jobs_and_their_work_are_conserved`).
 //! - Memory does not grow with the length of a run (`tests/memory.rs`:
 //!   `a_hundred_times_the_requests_take_no_more_memory`).
 //! - All files in `lab/scenarios/` can be read (`tests/scenario.rs`: `all_scenarios_can_be_read`).

@@ -124,7 +124,7 @@ fn unknown_names_are_refused() {
     assert_rejected(
         "kind = \"poisson\"",
         "kind = \"random\"",
-        "a.toml:10: `service.arrivals.kind` is \"random\"; write one of `poisson`, `bursty`, `on-off`, `trace`",
+        "a.toml:10: `service.arrivals.kind` is \"random\"; write one of `poisson`, `bursty`, `daily`, `on-off`, `trace`",
     );
 }
 
@@ -225,7 +225,7 @@ fn missing_keys_are_refused_with_an_example() {
     assert_rejected(
         "kind = \"poisson\", ",
         "",
-        "a.toml:10: `service.arrivals.kind` is missing; write one of `poisson`, `bursty`, `on-off`, `trace`",
+        "a.toml:10: `service.arrivals.kind` is missing; write one of `poisson`, `bursty`, `daily`, `on-off`, `trace`",
     );
     assert_rejected(
         "[slo]\nlimit_ms = 100\n",

@@ -1,6 +1,7 @@
 //! `sidelane sim`: runs an experiment on simulated machines.
 
 pub mod pictures;
+mod placement;
 pub mod rows;
 mod text;
 pub mod whole;
@@ -105,6 +106,11 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
     result.rows = rows::sweep_rows(experiment, outcomes);
     result.multiples = pictures::result_panels(experiment, outcomes).into_iter().collect();
     result.notes = text::notes(experiment, outcomes);
+    result.checks = placement::checks(experiment, outcomes);
+    let findings = placement::findings(experiment, outcomes);
+    if !findings.is_empty() {
+        result.settings.insert("finding".to_owned(), findings.into());
+    }
     result
 }
 

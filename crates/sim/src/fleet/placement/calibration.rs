@@ -66,7 +66,8 @@ impl Calibration {
         let mut machines = parallel::map(2 * (LOADS + 1), threads, |index| {
             let load = (LOAD_MAX * (index / 2) as f64 / LOADS as f64).max(LOAD_MIN);
             let seed = seed_of(model.seed, index as u64 / 2);
-            let mut machine = Model { seed, node: 0, until: RunEnd::Requests(REQUESTS), warm_up_ns: 0, ..model.clone() };
+            let mut machine =
+                Model { seed, node: 0, until: RunEnd::Requests(REQUESTS), warm_up_ns: 0, ..model.clone() };
             machine.service.demand = demand.clone();
             let gap_ns = demand.mean_ns() / (load * model.service.workers as f64);
             machine.service.arrivals = Arrivals::Poisson { gap_ns };

@@ -32,8 +32,8 @@ struct Job {
 /// A lane, with its offer as it is and as the scheduler has seen it.
 struct Lane {
     offer: LaneOffer,
-    /// Time since the lane was withdrawn; 0 while it is lent.
-    withdrawn_ns: Nanos,
+    /// Time at which the lane was withdrawn; `None` while it is lent.
+    withdrawn_at: Option<Nanos>,
     /// Share of the lane in millionths, in the scheduler's view; `None` if the lane is withdrawn there.
     viewed_ppm: Option<u32>,
     job: Option<Job>,
@@ -60,7 +60,7 @@ pub(super) struct Scheduler<'p> {
 impl<'p> Scheduler<'p> {
     /// Returns a scheduler of this number of lanes, each of which is judged by the objective.
     pub fn new(placement: &'p Placement, model: &Model, lanes: usize, objective: Option<Objective>) -> Self {
-        let lane = || Lane { offer: LaneOffer::default(), withdrawn_ns: 0, viewed_ppm: None, job: None };
+        let lane = || Lane { offer: LaneOffer::default(), withdrawn_at: Some(0), viewed_ppm: None, job: None };
         let times = || Histogram::new_with_max(WAIT_MAX_MS, 3).expect("the bounds are right");
         let mut scheduler = Self {
             placement,
@@ -135,7 +135,7 @@ impl<'p> Scheduler<'p> {
             let (report, lane) = (nodes.reports()[index], &mut self.lanes[index]);
             let all_ns = report.span.all_ns;
             lane.offer.observe(report.span, self.objective);
-            lane.withdrawn_ns = if lane.offer.is_lent() { 0 } else { lane.withdrawn_ns + all_ns };
+            lane.withdrawn_at = (!lane.offer.is_lent()).then(|| lane.withdrawn_at.unwrap_or(now));
             if now > self.warm_up_ns {
                 let parts = [true, lane.offer.is_lent(), lane.job.is_some()];
                 let times = self.lane_ns.iter_mut().zip(parts).filter(|(_, is_part)| *is_part);
@@ -146,7 +146,7 @@ impl<'p> Scheduler<'p> {
             }
             if report.left == Work::default() {
                 self.end_job(now, index);
-            } else if lane.withdrawn_ns >= self.placement.evict_after_ns.max(1) {
+            } else if lane.withdrawn_at.is_some_and(|at| now - at >= self.placement.evict_after_ns) {
                 let left_ns = (nodes.remove(index).ns() as Nanos).max(1);
                 self.move_job(index, left_ns);
             }
@@ -223,5 +223,112 @@ impl<'p> Submissions<'p> {
 
     fn draw_work_ns(&mut self) -> Nanos {
         self.placement.work.draw(&mut self.work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::offer::LaneSpan;
+
+    use super::*;
+    use crate::demand::Demand;
+    use crate::fleet::group::GroupResults;
+    use crate::fleet::placement::{LaneReport, NodeModel};
+    use crate::time::S;
+    use crate::{Choices, Experiment};
+
+    /// Lanes whose open share in each second is given, in percent. A job's work is done in the time that its lane is
+    /// open.
+    struct ScriptedLanes {
+        open_percent: [fn(u64) -> u64; 2],
+        reports: [LaneReport; 2],
+        now: Nanos,
+        /// Second and lane of each start.
+        starts: Vec<(u64, usize)>,
+    }
+
+    impl Nodes for ScriptedLanes {
+        fn run_to(&mut self, time: Nanos, _threads: usize) {
+            for (report, open_percent) in self.reports.iter_mut().zip(self.open_percent) {
+                let open_ns = open_percent(self.now / S) * S / 100;
+                report.left.subtract_work_done(open_ns, crate::time::Speed::ONE);
+                report.span = LaneSpan { all_ns: time - self.now, open_ns, ..LaneSpan::default() };
+            }
+            self.now = time;
+        }
+
+        fn reports(&self) -> &[LaneReport] {
+            &self.reports
+        }
+
+        fn place(&mut self, lane: usize, work: Work) {
+            self.starts.push((self.now / S, lane));
+            self.reports[lane].left = work;
+        }
+
+        fn remove(&mut self, lane: usize) -> Work {
+            std::mem::take(&mut self.reports[lane].left)
+        }
+
+        fn into_results(self) -> GroupResults {
+            GroupResults::new(self.now)
+        }
+    }
+
+    /// Runs one job of 10 s for 100 s on two lanes: one is open until 20 s and closed then, the other is open for 30 %.
+    fn run_one_job(offers_every_s: u64, evict_after_s: u64) -> (Vec<(u64, usize)>, PlacementFigures) {
+        let text = "run_s = 100\n[service]\narrivals = { kind = \"poisson\", rate_per_s = 1 }\n\
+                    demand = { kind = \"constant\", mean_ms = 1 }\n[[setting]]\npolicy = \"alone\"\n";
+        let files = |_: &str| Err("no files here".to_owned());
+        let model = &Experiment::parse("test.toml", text, Choices::default(), &files).unwrap().points[0].runs[0];
+        let placement = Placement {
+            node_model: NodeModel::Requests,
+            step_ns: S,
+            offers_every_ns: offers_every_s * S,
+            work: Demand::Constant(10e9),
+            arrivals: None,
+            backlog: 1,
+            evict_after_ns: evict_after_s * S,
+            checkpoint_ns: Some(4 * S),
+        };
+        let mut lanes = ScriptedLanes {
+            open_percent: [|second| if second < 20 { 100 } else { 0 }, |_| 30],
+            reports: [LaneReport::default(); 2],
+            now: 0,
+            starts: Vec::new(),
+        };
+        let mut scheduler = Scheduler::new(&placement, model, 2, None);
+        for second in 0..100 {
+            scheduler.schedule(second * S, &mut lanes);
+            lanes.run_to((second + 1) * S, 1);
+            scheduler.observe((second + 1) * S, &mut lanes);
+        }
+        (lanes.starts, scheduler.figures(11e9))
+    }
+
+    /// A new lane is lent after 15 s, and the job gets the lane with the larger share. From 20 s on that lane is closed,
+    /// so it is withdrawn at 25 s, and the job leaves it 3 s later. Of 5 s of work, the checkpoint keeps 4 s. The other 6
+    /// s take 20 s on the lane that is open for 30 %.
+    #[test]
+    fn job_is_moved_from_a_withdrawn_lane_to_another() {
+        let (starts, jobs) = run_one_job(0, 3);
+        assert_eq!(starts, [(15, 0), (28, 1)]);
+        assert_eq!((jobs.done, jobs.moved, jobs.rejected, jobs.lost_work_ns), (1, 1, 0, 1e9));
+        assert_eq!((jobs.wait_p50_ms / 100, jobs.turnaround_p50_ms / 100), (150, 480));
+        // The first lane is lent for 10 s, the other for 85 s; a share is counted at the end of each second.
+        assert_eq!((jobs.lent_share, jobs.used_share), ((10 + 86) as f64 / 200.0, (13 + 20) as f64 / 200.0));
+    }
+
+    #[test]
+    fn job_without_time_on_a_withdrawn_lane_leaves_at_once() {
+        assert_eq!(run_one_job(0, 0).0, [(15, 0), (25, 1)]);
+    }
+
+    /// The view of 0 s shows no lane, so the job waits for the view of 20 s.
+    #[test]
+    fn view_is_as_old_as_the_last_update() {
+        let (starts, jobs) = run_one_job(20, 3);
+        assert_eq!(starts, [(20, 0), (28, 1)]);
+        assert_eq!((jobs.done, jobs.moved, jobs.lost_work_ns), (1, 1, 0.0));
     }
 }
