@@ -1,4 +1,5 @@
-//! Charts of p99 and utilisation over the swept number, with a line for each setting.
+//! Charts of p99 and utilisation over the swept number, with a line for each setting; of a fleet with a scheduler, also
+//! of servers saved and of the jobs' wait.
 
 use crate::{Experiment, Outcome};
 
@@ -7,7 +8,7 @@ use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::unit::title_of_key;
 
-/// Returns two panels for each combination of the other swept parameters; `None` if no swept number can be the
+/// Returns two or four panels for each combination of the other swept parameters; `None` if no swept number can be the
 /// horizontal axis.
 pub fn result_panels(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
@@ -15,18 +16,56 @@ pub fn result_panels(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Mu
     let panels = group_by_panel(across, outcomes);
     Some(Multiples {
         title: experiment.title.clone(),
-        caption: "Simulated. Left: 99th percentile of latency, on a logarithmic axis; lower is better, and points \
-                  under the dashed line keep the objective. Right: utilisation of all lanes of a core; higher is \
-                  better."
-            .to_owned(),
+        caption: caption(outcomes),
         across: title_of_key(&key),
         across_unit: Unit::from_key(&key).unwrap_or_default(),
         panels: panels
             .into_iter()
-            .flat_map(|(name, group)| p99_and_utilisation_panels(experiment, across, &name, &group))
+            .flat_map(|(name, group)| {
+                let jobs = job_panels(across, &name, &group);
+                p99_and_utilisation_panels(experiment, across, &name, &group).into_iter().chain(jobs)
+            })
             .collect(),
         columns: 2,
     })
+}
+
+fn caption(outcomes: &[Outcome]) -> String {
+    let mut text = "Simulated. Left: 99th percentile of latency, on a logarithmic axis; lower is better, and points \
+                    under the dashed line keep the objective. Right: utilisation of all lanes of a core; higher is \
+                    better."
+        .to_owned();
+    if outcomes.iter().any(has_jobs) {
+        text += " Below: servers saved, and the 99th percentile of the jobs' wait for a lane.";
+    }
+    text
+}
+
+fn has_jobs(outcome: &Outcome) -> bool {
+    outcome.fleet.is_some_and(|fleet| fleet.placement.is_some())
+}
+
+/// Returns panels of the jobs that a scheduler placed; none without such jobs.
+fn job_panels(axis_path: &str, name: &str, group: &[&Outcome]) -> Vec<Panel> {
+    let placed: Vec<&Outcome> = group.iter().copied().filter(|outcome| has_jobs(outcome)).collect();
+    let panel = |what: &str, unit, figure: fn(&Outcome) -> Option<f64>| Panel {
+        title: panel_title(name, what),
+        unit,
+        scale: ScaleKind::Linear,
+        up_to: None,
+        limit: None,
+        lines: setting_lines(axis_path, &placed, |outcome| figure(outcome).unwrap_or(0.0)),
+    };
+    let wait_ms = |outcome: &Outcome| Some(outcome.fleet?.placement?.wait_p99_ms as f64);
+    let panels = [
+        panel("servers saved", Unit::Count, |outcome| Some(outcome.fleet?.servers_saved())),
+        panel("p99 of the jobs' wait", Unit::Ms, wait_ms),
+    ];
+    panels.into_iter().filter(|panel| !panel.lines.is_empty()).collect()
+}
+
+fn panel_title(name: &str, what: &str) -> String {
+    if name.is_empty() { what.to_owned() } else { format!("{name}: {what}") }
 }
 
 /// Groups outcomes that differ only in the setting and in the number on the horizontal axis. The name of a group is
@@ -53,10 +92,9 @@ fn p99_and_utilisation_panels(experiment: &Experiment, axis_path: &str, name: &s
     let limit = model
         .and_then(|model| model.objective)
         .map(|objective| Limit { name: "SLO".to_owned(), value: objective.limit_ns as f64 / 1e3 });
-    let title = |what: &str| if name.is_empty() { what.to_owned() } else { format!("{name}: {what}") };
     let p99_us = |outcome: &Outcome| outcome.fleet.map_or(outcome.figures.p99_ns, |fleet| fleet.p99_ns) as f64 / 1e3;
     let p99 = Panel {
-        title: title("p99 of the service"),
+        title: panel_title(name, "p99 of the service"),
         unit: Unit::Us,
         scale: ScaleKind::Log,
         up_to: None,
@@ -64,7 +102,7 @@ fn p99_and_utilisation_panels(experiment: &Experiment, axis_path: &str, name: &s
         lines: setting_lines(axis_path, group, p99_us),
     };
     let utilisation = Panel {
-        title: title("utilisation of all lanes"),
+        title: panel_title(name, "utilisation of all lanes"),
         unit: Unit::Ratio,
         scale: ScaleKind::Linear,
         up_to: model.map(|model| model.machine.lanes_per_core as f64),
