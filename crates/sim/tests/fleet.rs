@@ -104,6 +104,16 @@ fn each_machine_of_a_fleet_has_a_recording_in_turn() {
     assert!((run.figures.lc_utilisation - 0.25).abs() < 1e-3, "{:?}", run.figures);
     assert!((fleet.p50_ns as f64 / 1e6 - 1.0).abs() < 0.1, "{fleet:?}");
 
+    let jobs = "[fleet.placement]\nmodel = \"fluid\"\nwork = { kind = \"constant\", mean_ms = 1e6 }\nbacklog = 6\n";
+    let with_jobs =
+        text.replace("run_s", "warm_up_s = 20\nrun_s").replace("[[setting]]", &format!("{jobs}[[setting]]"));
+    let run = &sweep::run(&load(&with_jobs).unwrap(), 2, &|_| ())[0];
+    let fleet = run.fleet.unwrap();
+    assert!((3 * 5_000 - 6..=3 * 5_000).contains(&fleet.requests), "{fleet:?}");
+    assert!((run.figures.lc_utilisation - 0.25).abs() < 5e-3, "{:?}", run.figures);
+    assert_eq!(fleet.placement.map(|jobs| (jobs.running, jobs.used_share)), Some((6, 1.0)), "{fleet:?}");
+    assert!((run.figures.batch_work_ns / 60e9 - 0.75).abs() < 0.02, "{:?}", run.figures);
+
     for (wrong, wanted) in [
         (
             text.replace("[service]", "[service]\nworkers = 2"),

@@ -4,8 +4,7 @@ mod common;
 
 use common::experiment;
 use proptest::prelude::*;
-use sidelane_sim::fleet::FleetFigures;
-use sidelane_sim::fleet::placement::PlacementFigures;
+use sidelane_sim::fleet::{FleetFigures, PlacementFigures};
 use sidelane_sim::scenario::Files;
 use sidelane_sim::{Choices, Experiment, Figures, Outcome, sweep};
 

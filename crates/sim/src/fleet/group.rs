@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hdrhistogram::Histogram;
 
-use super::{Fleet, FleetFigures, counted_time_ns, dedicated_batch_rate};
+use super::model::{Fleet, FleetFigures, counted_time_ns, dedicated_batch_rate};
 use crate::engine::Engine;
 use crate::engine::accounting::{Accounting, empty_latency_histogram};
 use crate::engine::watch::{CompletedRequest, Watch};

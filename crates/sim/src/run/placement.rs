@@ -3,8 +3,7 @@
 use sidelane_report::{Check, Unit};
 
 use super::rows::text_value;
-use crate::fleet::FleetFigures;
-use crate::fleet::placement::PlacementFigures;
+use crate::fleet::{FleetFigures, PlacementFigures};
 use crate::{Experiment, Outcome};
 
 /// Path of the age of offers.

@@ -1,6 +1,6 @@
 //! Rows of a simulation's result, one for each point and setting.
 
-use crate::fleet::placement::PlacementFigures;
+use crate::fleet::PlacementFigures;
 use crate::scenario::PointValue;
 use crate::{Experiment, Outcome};
 

@@ -6,8 +6,7 @@ use super::inputs::{Files, Result};
 use super::parts::ms_to_ns;
 use super::service::{read_arrivals, read_demand};
 use crate::arrivals::Arrivals;
-use crate::fleet::Fleet;
-use crate::fleet::placement::{LOAD_MAX, NodeModel, Placement};
+use crate::fleet::{Fleet, LOAD_MAX, NodeModel, Placement};
 use crate::model::{Fault, Model, Phase};
 use crate::time::NEVER;
 

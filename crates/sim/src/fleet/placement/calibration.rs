@@ -3,6 +3,7 @@
 use hdrhistogram::Histogram;
 
 use super::super::group::GroupResults;
+use super::super::model::LOAD_MAX;
 use crate::arrivals::Arrivals;
 use crate::demand::Demand;
 use crate::engine::Engine;
@@ -12,8 +13,6 @@ use crate::parallel;
 use crate::rng::seed_of;
 use crate::time::{Nanos, units_to_ns};
 
-/// Highest load of a calibration. Above it, a queue would grow over many steps.
-pub const LOAD_MAX: f64 = 0.95;
 /// Number of loads above the lowest.
 const LOADS: usize = 19;
 /// Lowest load, which stands for an idle service.

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use sidelane_policy::offer::LaneSpan;
 
 use super::super::group::GroupResults;
-use super::super::{Fleet, counted_time_ns};
+use super::super::model::{Fleet, counted_time_ns};
 use super::calibration::{Calibration, Occupancy};
-use super::{LaneReport, Nodes};
+use super::nodes::{LaneReport, Nodes};
 use crate::arrivals::{Arrivals, RecordedTask};
 use crate::model::Model;
 use crate::time::{Nanos, S, Speed, Work};
@@ -70,13 +70,13 @@ impl LoadCurve {
 
 /// Returns the load of each second of a recording, and its requests per nanosecond.
 fn recorded_seconds(tasks: &[RecordedTask], workers: usize) -> Arc<[(f64, f64)]> {
-    let (mut seconds, mut at_ns) = (Vec::new(), 0_u64);
+    // The last task ends the recording.
+    let length_ns: u64 = tasks.iter().map(|task| u64::from(task.gap_ns)).sum();
+    let mut seconds = vec![(0.0, 0.0); ((length_ns + S / 2) / S).max(1) as usize];
+    let (mut at_ns, last) = (0_u64, seconds.len() - 1);
     for task in tasks {
         at_ns += u64::from(task.gap_ns);
-        let second = (at_ns / S) as usize;
-        if second >= seconds.len() {
-            seconds.resize(second + 1, (0.0, 0.0));
-        }
+        let second = ((at_ns / S) as usize).min(last);
         seconds[second].0 += f64::from(task.work_ns) / (S as f64 * workers as f64);
         seconds[second].1 += f64::from(u8::from(task.is_request)) / S as f64;
     }

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 use sidelane_policy::offer::LaneSpan;
 
 use super::super::group::{Group, GroupResults, Node};
-use super::super::{Fleet, counted_time_ns};
-use super::{LaneReport, Nodes};
+use super::super::model::{Fleet, counted_time_ns};
+use super::nodes::{LaneReport, Nodes};
 use crate::model::Model;
 use crate::parallel;
 use crate::time::{Nanos, Work};

@@ -11,7 +11,8 @@ use hdrhistogram::Histogram;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::offer::LaneOffer;
 
-use super::{Nodes, Placement, PlacementFigures};
+use super::super::model::{Placement, PlacementFigures};
+use super::nodes::Nodes;
 use crate::arrivals::Client;
 use crate::model::Model;
 use crate::rng::{Rng, Stream};
@@ -233,7 +234,8 @@ mod tests {
     use super::*;
     use crate::demand::Demand;
     use crate::fleet::group::GroupResults;
-    use crate::fleet::placement::{LaneReport, NodeModel};
+    use crate::fleet::model::NodeModel;
+    use crate::fleet::placement::nodes::LaneReport;
     use crate::time::S;
     use crate::{Choices, Experiment};
 
