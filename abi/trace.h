@@ -45,7 +45,7 @@ enum sidelane_trace_type {
 
 	/* ---- Threads ---- */
 	SIDELANE_TRACE_SWITCHED = 11,     /* context switch: the thread left the CPU, the other thread got it; detail: enum sidelane_trace_leave; value: when the other thread was woken; 0 if it was preempted, or if that is unknown */
-	SIDELANE_TRACE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that serves no request) woke the other thread; value: SIDELANE_TRACE_BY_TIMER, or one plus the number of the waking thread's system call, 0 if unknown, and SIDELANE_TRACE_WAKES_SEVERAL; detail: CPU on which the other thread last ran, and will again unless it is MIGRATED */
+	SIDELANE_TRACE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that serves no request) woke the other thread; value: SIDELANE_TRACE_BY_TIMER, or one plus the number of the waking thread's system call, 0 if unknown, and SIDELANE_TRACE_WAKES_SEVERAL or SIDELANE_TRACE_WAKES_JOINER; detail: CPU on which the other thread last ran, and will again unless it is MIGRATED */
 	SIDELANE_TRACE_MIGRATED = 13,     /* the thread moved to another CPU; detail: its old CPU; value: its new CPU */
 	/* Numbers 14 and 15 were the begin and end of system calls; they are no longer recorded. */
 	SIDELANE_TRACE_PAGE_FAULT = 16,   /* a page fault; detail: 1 at its begin, 3 if it begins in a system call, 2 at its end if that can be seen; value, at its begin: address */
@@ -90,6 +90,9 @@ enum sidelane_trace_type {
 #define SIDELANE_TRACE_BY_TIMER (1ull << 32)
 /* Flag in the value of a WOKEN record: the call on a futex may wake several threads. */
 #define SIDELANE_TRACE_WAKES_SEVERAL (1ull << 33)
+/* Flag in the value of a WOKEN record: the futex is in the waking thread's own control block, so the other thread waits
+ * for that thread to end. */
+#define SIDELANE_TRACE_WAKES_JOINER (1ull << 34)
 
 /* Flag beside the expected value of a futex: the futex is on the stack of the waiting thread,
  * close to the stack pointer. */

@@ -22,6 +22,8 @@
 /* Largest distance of a futex from the stack pointer at the system call at which it counts as a variable on the
  * thread's own stack. The frames of a C library are in between. */
 #define OWN_STACK_BYTES 512
+/* Largest distance of a futex from the begin of a thread's control block at which it counts as a part of the block. */
+#define CONTROL_BLOCK_BYTES 256
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 

@@ -23,6 +23,14 @@ struct pt_regs {
 	unsigned long sp;
 };
 
+struct thread_struct {
+	unsigned long fsbase;
+};
+
+struct task_struct___x86 {
+	struct thread_struct thread;
+};
+
 #pragma clang attribute pop
 
 /* Returns the number of the system call in saved registers, as the kernel's interface defines it; -1 if the entry
@@ -33,6 +41,8 @@ struct pt_regs {
 	((number) == 2 ? (regs)->si : (number) == 3 ? (regs)->dx : (number) == 4 ? (regs)->r10 : (regs)->r8)
 #define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
 #define stack_pointer(regs) ((regs)->sp)
+/* Returns the address of a thread's control block, in which its C library keeps the thread's state. */
+#define control_block_of(task) (((struct task_struct___x86 *)(task))->thread.fsbase)
 #define calls_are_known true
 #else
 struct pt_regs;
@@ -41,6 +51,7 @@ struct pt_regs;
 #define argument(regs, number) ((void)(regs), 0)
 #define is_in_no_call(regs) ((void)(regs), false)
 #define stack_pointer(regs) ((void)(regs), 0)
+#define control_block_of(task) ((void)(task), 0)
 #define calls_are_known false
 #endif
 

@@ -218,12 +218,21 @@ static __always_inline uint64_t call_of_waker(void)
 	return calls_are_known && !is_in_no_call(regs) ? (uint64_t)number_of_call(regs) + 1 : 0;
 }
 
-/* Returns SIDELANE_TRACE_WAKES_SEVERAL if the running thread wakes all threads that wait at a futex; otherwise 0. */
-static __always_inline uint64_t wakes_several(uint64_t call)
+/* Returns flags of a WOKEN record: whether the running thread wakes all threads that wait at a futex, and whether the
+ * futex is in its own control block. */
+static __always_inline uint64_t flags_of_wake(uint64_t call)
 {
-	struct pt_regs *regs = registers_of(bpf_get_current_task_btf());
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = registers_of(task);
+	uint64_t flags = 0;
 
-	return calls_are_known && call == CALL_FUTEX + 1 && (int)argument(regs, 3) > 1 ? SIDELANE_TRACE_WAKES_SEVERAL : 0;
+	if (!calls_are_known || call != CALL_FUTEX + 1)
+		return 0;
+	if ((int)argument(regs, 3) > 1)
+		flags |= SIDELANE_TRACE_WAKES_SEVERAL;
+	if (first_argument(regs) - control_block_of(task) < CONTROL_BLOCK_BYTES)
+		flags |= SIDELANE_TRACE_WAKES_JOINER;
+	return flags;
 }
 
 /* Records that the running thread, or an interrupt, wakes a thread. */
@@ -256,7 +265,7 @@ static __always_inline void is_woken(struct task_struct *task)
 		.other_tid = task->pid,
 		.other_pid = task->tgid,
 		.request = by_interrupt ? 0 : present_request(state, cpu),
-		.value = by_timer ? SIDELANE_TRACE_BY_TIMER : call | wakes_several(call),
+		.value = by_timer ? SIDELANE_TRACE_BY_TIMER : call | flags_of_wake(call),
 	};
 	if (thread) {
 		thread->woken_ns = record.at_ns;

@@ -132,6 +132,9 @@ pub const NO_CALL: u32 = u32::MAX;
 pub const BY_TIMER: u64 = 1 << 32;
 /// Flag in the value of a [`Kind::Woken`] record: the waker may wake several threads (`SIDELANE_TRACE_WAKES_SEVERAL`).
 pub const WAKES_SEVERAL: u64 = 1 << 33;
+/// Flag in the value of a [`Kind::Woken`] record: the other thread waits for the waker to end
+/// (`SIDELANE_TRACE_WAKES_JOINER`).
+pub const WAKES_JOINER: u64 = 1 << 34;
 /// Flag beside the expected value of a futex in a [`Kind::SleepsIn`] record: the futex is on the thread's own stack
 /// (`SIDELANE_TRACE_OWN_STACK`).
 pub const OWN_STACK: u64 = 1 << 32;

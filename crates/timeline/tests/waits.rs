@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use sidelane_timeline::cause::BY_OWN;
 use sidelane_timeline::cause::Cause::{self, *};
-use sidelane_timeline::record::{Kind, OWN_STACK, Tasks, leave};
+use sidelane_timeline::record::{Kind, OWN_STACK, Tasks, WAKES_JOINER, leave};
 use sidelane_timeline::timeline::{Span, Timeline};
 use sidelane_timeline::wait::{Activity, Object, Peer, UDP, WaitEnd, call};
 
@@ -227,45 +227,22 @@ fn futex_that_wakes_all_waiters_is_no_lock() {
     assert_eq!((span.cause, span.by_tid, span.detail), (HandOver, 5, 0));
 }
 
-/// Returns the cause of a wait that thread 5 ends as if it released a mutex, before it ends itself. A thread of musl
-/// that ends wakes another thread in this way.
-fn cause_of_wakeup_by_ending_thread(before_its_end: impl Fn(&mut Trace)) -> Cause {
-    let mut trace = trace_with_received_request();
-    trace.gets_cpu(200, 5).set_last_cpu(1);
-    let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
-    trace
-        .enters_sleep_call_with(210, 1, call::FUTEX, on)
-        .sleeps(210, 1)
-        .woken_in_call(9_000, 5, 1, call::FUTEX)
-        .set_last_cpu(1);
-    before_its_end(&mut trace);
-    trace.switched(9_008, 5, IDLE_TASK, leave::ENDED).set_last_cpu(1).gets_cpu(9_010, 1);
-    add_response(&mut trace, 9_100, 1);
-    longest_span(&trace).cause
-}
-
 #[test]
 fn wake_by_a_thread_that_ends_is_a_hand_over() {
-    assert_eq!(cause_of_wakeup_by_ending_thread(|_| ()), HandOver);
-    let sleeps = |trace: &mut Trace| {
+    // A thread of musl that ends wakes the thread that joins it as if it released a mutex.
+    for (flag, cause) in [(0, Lock), (WAKES_JOINER, HandOver)] {
+        let mut trace = trace_with_received_request();
+        trace.gets_cpu(200, 5).set_last_cpu(1);
+        let on = SleepArguments { argument: LOCK, named: FUTEX_WAIT, expected: 2, ..SleepArguments::default() };
         trace
-            .sleeps(9_001, 5)
+            .enters_sleep_call_with(210, 1, call::FUTEX, on)
+            .sleeps(210, 1)
+            .woken_at_futex(9_000, 5, 1, flag)
             .set_last_cpu(1)
-            .woken(9_002, IDLE_TASK, 5)
-            .set_last_cpu(1)
-            .gets_cpu(9_003, 5)
-            .set_last_cpu(1);
-    };
-    assert_eq!(cause_of_wakeup_by_ending_thread(sleeps), Lock);
-    let sends = |trace: &mut Trace| {
-        trace.sends_to_service(9_002, 5, 9, 5_399, UDP).set_last_cpu(1);
-    };
-    assert_eq!(cause_of_wakeup_by_ending_thread(sends), Lock);
-    let is_preempted = |trace: &mut Trace| {
-        trace.switched(9_001, 5, 901, leave::PREEMPTED).set_last_cpu(1);
-        trace.switched(9_002, 901, 5, leave::PREEMPTED).set_last_cpu(1);
-    };
-    assert_eq!(cause_of_wakeup_by_ending_thread(is_preempted), HandOver);
+            .gets_cpu(9_010, 1);
+        add_response(&mut trace, 9_100, 1);
+        assert_eq!(longest_span(&trace).cause, cause);
+    }
 }
 
 #[test]

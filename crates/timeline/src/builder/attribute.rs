@@ -6,7 +6,7 @@
 
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::follow::longest_activity_in_wait;
-use crate::builder::futexes::{is_lock_by_value, is_wait_without_bitset};
+use crate::builder::futexes::is_lock_by_value;
 use crate::builder::request::RequestId;
 use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{SpanBuilder, unexplained_span};
@@ -250,12 +250,8 @@ impl ThreadView<'_> {
 
     fn is_lock_wait(&self, state: &Fact, wait: &Wait) -> bool {
         let Object::Futex(operation, _) = wait.object else { return true };
-        // A thread of musl that ends wakes another thread as if it released a mutex.
-        let waker = self.world.threads.get(&state.by.tid);
-        let is_end =
-            is_wait_without_bitset(operation) && waker.is_some_and(|waker| waker.told_of_end_ns == state.to_ns);
         let by_use = || self.world.futexes.is_lock_by_use(self.thread.pid, operation, state.detail);
-        !is_end && is_lock_by_value(wait).unwrap_or_else(by_use)
+        is_lock_by_value(wait).unwrap_or_else(by_use)
     }
 
     /// Returns whether an event loop waited for a timer. Only the loop's program knows which request the timer is for,

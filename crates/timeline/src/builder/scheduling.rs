@@ -6,7 +6,7 @@ use crate::builder::request::PathStep;
 use crate::builder::sleep::{SleepCall, SocketWait, Waker};
 use crate::builder::world::World;
 use crate::cause::Cause;
-use crate::record::{BY_TIMER, Kind, NO_CALL, Record, WAKES_SEVERAL, fault};
+use crate::record::{BY_TIMER, Kind, NO_CALL, Record, WAKES_JOINER, WAKES_SEVERAL, fault};
 use crate::wait::{Object, call};
 
 impl World {
@@ -61,6 +61,7 @@ impl World {
             is_timer: record.value == BY_TIMER,
             call,
             wakes_several: record.value & WAKES_SEVERAL != 0,
+            wakes_joiner: record.value & WAKES_JOINER != 0,
             is_session: is_of_others && by.pid != record.other.pid,
             is_peer: is_of_others
                 && by.pid == record.other.pid
@@ -97,11 +98,6 @@ impl World {
     /// Records the waker and the sleeper at a futex, which show its kind. Two kinds are known without them: the
     /// expected value identifies a mutex, and a futex whose waker wakes all threads is no lock.
     fn record_futex_wakeup(&mut self, record: &Record, waker: &Waker, slept_at: Option<SleepCall>) {
-        if waker.call == Some(call::FUTEX)
-            && let Some(thread) = self.threads.get_mut(&waker.by.tid)
-        {
-            thread.record_futex_wake(record.at_ns);
-        }
         let Some((slept_at, operation)) = slept_at.and_then(|call| Some((call, call.futex_operation()?))) else {
             return;
         };

@@ -109,6 +109,8 @@ pub struct Waker {
     /// Whether the waker may have woken several threads in that system call. Then it gave none of these threads
     /// something exclusive, such as a lock.
     pub wakes_several: bool,
+    /// Whether the woken thread waited for the waker to end. A thread of musl tells that as if it released a mutex.
+    pub wakes_joiner: bool,
     /// Whether the waker belongs to another process of the service, and works on a request of its own.
     pub is_session: bool,
     /// Whether the waker is in the same process as the thread that it wakes, and both work on requests of their own.
@@ -259,7 +261,7 @@ impl Sleep {
     pub fn wait(&self) -> Wait {
         let object = match self.call.map_or(Object::Unknown, |call| call.object()) {
             Object::Futex(operation, is_contended) => {
-                Object::Futex(operation, is_contended && !self.waker.wakes_several)
+                Object::Futex(operation, is_contended && !self.waker.wakes_several && !self.waker.wakes_joiner)
             }
             object => object,
         };
@@ -311,6 +313,7 @@ mod tests {
             is_timer: false,
             call: None,
             wakes_several: false,
+            wakes_joiner: false,
             is_session: false,
             is_peer: false,
             has_read: false,

@@ -78,11 +78,6 @@ pub struct Thread {
     waits: VecDeque<(u64, u64, Wait)>,
     /// The disk that last answered the thread, and the time of its answer.
     disk: (u64, u64),
-    /// Time at which the thread last woke another thread at a futex; 0 if it has slept or used a socket since.
-    woke_ns: u64,
-    /// Time at which this thread, which has ended, last woke another thread at a futex: that thread waited for this one
-    /// to end.
-    pub told_of_end_ns: u64,
     /// Reason why the thread left the CPU, a constant of `record::leave`.
     leave: u32,
     /// Whether the thread is ready because it was woken, not because it was preempted.
@@ -120,8 +115,6 @@ impl Thread {
             question: None,
             waits: VecDeque::new(),
             disk: (0, 0),
-            woke_ns: 0,
-            told_of_end_ns: 0,
             leave: leave::PREEMPTED,
             woken: false,
             moved_ns: 0,
@@ -160,14 +153,8 @@ impl Thread {
         }
     }
 
-    /// Records that the thread wakes another thread at a futex.
-    pub fn record_futex_wake(&mut self, at_ns: u64) {
-        self.woke_ns = at_ns;
-    }
-
     /// Records that the thread uses a socket.
     pub fn record_socket_use(&mut self, at_ns: u64, cpu: u32) {
-        self.woke_ns = 0;
         self.faults.end_without_record(at_ns);
         self.mark_running(at_ns, cpu);
     }
@@ -191,10 +178,8 @@ impl Thread {
         self.leave = leave_reason;
         self.woken = false;
         self.moved_ns = 0;
-        match leave_reason {
-            leave::ENDED => self.clear_state(at_ns),
-            leave::PREEMPTED => (),
-            _ => self.woke_ns = 0,
+        if leave_reason == leave::ENDED {
+            self.clear_state(at_ns);
         }
         match leave_reason {
             // The CPU is idle although the thread could run there, so the thread was not allowed to run.
@@ -211,7 +196,6 @@ impl Thread {
     fn clear_state(&mut self, at_ns: u64) {
         (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
         self.question = None;
-        self.told_of_end_ns = std::mem::take(&mut self.woke_ns);
         self.end_freeze_and_throttling(at_ns);
         [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
         self.faults.forget_begin();

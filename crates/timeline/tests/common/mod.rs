@@ -173,8 +173,13 @@ impl Trace {
 
     /// Adds the record that thread `by` wakes all threads that wait at a futex; `tid` is one of them.
     pub fn woken_with_others(&mut self, us: u64, by: u32, tid: u32) -> &mut Trace {
+        self.woken_at_futex(us, by, tid, WAKES_SEVERAL)
+    }
+
+    /// Adds the record that thread `by` wakes thread `tid` at a futex, with flags of such a record.
+    pub fn woken_at_futex(&mut self, us: u64, by: u32, tid: u32, flags: u64) -> &mut Trace {
         self.woken_in_call(us, by, tid, call::FUTEX);
-        self.records.last_mut().expect("a record").value |= WAKES_SEVERAL;
+        self.records.last_mut().expect("a record").value |= flags;
         self
     }
 
