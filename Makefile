@@ -3,7 +3,7 @@
 
 LAB := target/release/sidelane-lab
 
-.PHONY: demo lab test test-noise test-faults test-clients test-otlp test-kubernetes test-java test-smt test-kernels test-deb build dist \
+.PHONY: demo lab test test-noise test-faults test-clients test-otlp test-kubernetes test-slurm test-java test-smt test-kernels test-deb build dist \
 	install deb tarball java check loom fuzz mutants clean deps packaging-tool
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes. At first only the verbs that lend
@@ -91,6 +91,11 @@ test-kubernetes:
 	@scripts/deps.sh test
 	cargo build -p sidelane -p sidelane-kube
 	@scripts/test-kubernetes.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
+
+# Lanes as a node of Slurm, with a real controller, node and agent on loopback. Needs root.
+test-slurm:
+	cargo build -p sidelane -p sidelane-slurm
+	@scripts/test-slurm.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped without a JDK or Maven.
 test-java:

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients|otlp
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients|otlp|slurm
 # On other systems it only lists what is missing.
 set -eu
 
@@ -19,7 +19,8 @@ demo) wanted="$build $lab $demo" if_there="" ;;
 test) wanted="$build $lab $test" if_there=$test_if_there ;;
 clients) wanted="$build redis-server redis-tools python3-venv curl wrk" if_there="" ;;
 otlp) wanted="$build python3" if_there="" ;;
-*) echo "usage: $0 build|lab|demo|test|clients|otlp" >&2; exit 2 ;;
+slurm) wanted="slurmctld slurmd slurm-client munge redis-server redis-tools python3 util-linux" if_there="" ;;
+*) echo "usage: $0 build|lab|demo|test|clients|otlp|slurm" >&2; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

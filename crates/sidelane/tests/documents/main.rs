@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `<!-- not run: REASON -->` | cannot run in a test, for a reason in [`page::REASONS`] |
 //! | `<!-- run by PAGE -->` | is not run again: each of its lines begins a line of a block that PAGE runs |
-//! | `<!-- run by make test-kubernetes -->` | is run by that test, on a node of its own |
+//! | `<!-- run by make test-kubernetes -->`, `make test-slurm` | is run by that test, on a node of its own |
 //! | `<!-- exits with 0 or 99 -->` | ends with a command that may exit with each of these codes |
 //! | `<!-- Ctrl-C after 5 s -->` | ends with a command that runs until Ctrl-C |
 
@@ -26,8 +26,8 @@ use common::{can_observe_requests, holds_within, lock_lanes, process};
 use page::{Page, Rule, root};
 use session::Session;
 
-/// Command that runs the blocks that need a cluster.
-const KUBERNETES_TEST: &str = "make test-kubernetes";
+/// Commands that run the blocks that need a cluster.
+const CLUSTER_TESTS: [&str; 2] = ["make test-kubernetes", "make test-slurm"];
 /// Largest number of blocks that no machine runs.
 const NOT_RUN_MAX: usize = 12;
 /// Time limit for processes that a page's commands have told to end.
@@ -63,6 +63,7 @@ pages! {
     objective: "docs/guides/objective.md",
     questions: "docs/guides/questions.md",
     slow_service: "docs/guides/slow-service.md",
+    slurm: "docs/guides/slurm.md",
     watch_live: "docs/guides/watch-live.md",
     whole_machine: "docs/guides/whole-machine.md",
     first_hour: "docs/tutorial/first-hour.md",
@@ -132,7 +133,7 @@ fn each_block_says_whether_it_runs() {
     for page in &pages {
         for block in page.commands() {
             let Rule::RunBy(path) = &block.rule else { continue };
-            if path == KUBERNETES_TEST {
+            if CLUSTER_TESTS.contains(&path.as_str()) {
                 continue;
             }
             let Some(other) = pages.iter().find(|page| page.path == *path) else {
