@@ -171,7 +171,7 @@ static __always_inline uint32_t ledger_kind(struct sidelane_lane_ledger *ledger,
 {
 	uint32_t state = load_once(hold->state);
 
-	/* Batch is away from its eviction until its first turn after that. */
+	/* Batch is away from its eviction until its first turn after that, or for one turn if it does not come back. */
 	if (kind == SIDELANE_TURN_BATCH)
 		ledger->away = 0;
 	else if (state == SIDELANE_EVICTED)
@@ -182,7 +182,11 @@ static __always_inline uint32_t ledger_kind(struct sidelane_lane_ledger *ledger,
 		return kind;
 	if (load_once(hold->kept_off))
 		return SIDELANE_TURN_APART;
-	return ledger->away ? SIDELANE_TURN_AWAY : kind;
+	if (!ledger->away)
+		return kind;
+	/* Batch that may come back and does not has ended, or has nothing to do. */
+	ledger->away = state == SIDELANE_EVICTED;
+	return SIDELANE_TURN_AWAY;
 }
 
 /* Handles the end of a turn on this CPU, a batch lane, and the begin of a turn of the kind `next`. */

@@ -57,3 +57,36 @@ impl Freezer {
         fs::write(self.dir.join(self.file), value)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::cgroup::{BatchGroup, Hierarchy};
+    use crate::procfs::is_killed;
+
+    #[test]
+    fn killed_process_of_a_frozen_group_is_seen() {
+        let name = format!("sidelane-test-killed-{}", std::process::id());
+        let v1 = Hierarchy::all().into_iter().filter(|found| !found.is_v2());
+        let leaf = v1.filter_map(|found| BatchGroup::create(&found, &name).ok()).find_map(|leaf| {
+            let freezer = Freezer::find_in_group(&leaf.dir);
+            freezer.is_none().then(|| leaf.remove());
+            Some((freezer?, leaf))
+        });
+        let Some((freezer, leaf)) = leaf else {
+            return sidelane_testing::skip("needs the right to make a group with a freezer of version 1");
+        };
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        leaf.move_process_in(child.id()).unwrap();
+        freezer.set_frozen(true).unwrap();
+        let before = is_killed(child.id());
+        child.kill().unwrap();
+        let after = is_killed(child.id());
+        freezer.set_frozen(false).unwrap();
+        child.wait().unwrap();
+        leaf.remove().unwrap();
+        assert_eq!((before, after), (false, true));
+    }
+}

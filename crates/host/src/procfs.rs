@@ -6,6 +6,9 @@ use std::io::{self, Read};
 
 use crate::cpulist::CpuSet;
 
+/// Bit of SIGKILL in the sets of POSIX signals in /proc.
+const SIGKILL_BIT: u64 = 1 << 8;
+
 /// Returns the name and number of a thread for messages, as in `"worker" (4711)`. Special characters are escaped, since
 /// a program may put any byte into the name of its thread.
 pub fn thread_name(pid: u32, tid: u32) -> String {
@@ -184,6 +187,13 @@ pub fn process_of(tid: u32) -> Option<u32> {
 /// Returns the parent of a process.
 pub fn parent(pid: u32) -> Option<u32> {
     status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()
+}
+
+/// Returns whether SIGKILL was sent to a process that has not ended yet. In a frozen cgroup of version 1 it cannot end.
+pub fn is_killed(pid: u32) -> bool {
+    let pending = status_field(&format!("/proc/{pid}/status"), "SigPnd:");
+    let pending = pending.and_then(|set| u64::from_str_radix(&set, 16).ok());
+    pending.is_some_and(|set| set & SIGKILL_BIT != 0)
 }
 
 fn status_field(path: &str, field: &str) -> Option<String> {

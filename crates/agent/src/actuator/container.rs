@@ -8,7 +8,7 @@ use sidelane_host::cgroup::{Hierarchy, processes_in_tree};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::cpuset::cpus_in_effect;
 use sidelane_host::freezer::Freezer;
-use sidelane_host::procfs::is_alive;
+use sidelane_host::procfs::{is_alive, is_killed};
 use sidelane_host::service::Target;
 
 use super::tree::inode;
@@ -195,6 +195,8 @@ impl ContainerHandle {
             (false, Some(_)) => self.thaw(&freezer, guardian),
             // The container is gone, or its owner has frozen it.
             (true, _) if freezer.is_frozen().unwrap_or(!dir.exists()) => return Ok(false),
+            // Its owner kills it: frozen by version 1 again, it could not end.
+            (true, _) if !freezer.is_v2() && processes_in_tree(&dir).into_iter().any(is_killed) => return Ok(false),
             (true, _) => self.freeze(&dir, &freezer, guardian),
         };
         match done {
