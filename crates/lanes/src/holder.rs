@@ -25,8 +25,7 @@ use crate::log::LaneAudit;
 use sidelane_formats::HoldState;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
-use sidelane_host::priority;
-use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::resident::keep_code_in_memory;
 use sidelane_host::topology::BatchLane;
 use sidelane_rollback::own_threads::SelfPlacedThread;
@@ -70,17 +69,22 @@ impl Holder {
         // If locking is refused, the code is in memory now but may be paged out later. The overlap that this causes is
         // counted.
         let _ = keep_code_in_memory();
-        let (ready, started) = std::sync::mpsc::channel();
+        let (began, started) = std::sync::mpsc::channel();
+        let (placed, place) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
             let _fixed = SelfPlacedThread::for_this_thread();
-            let armed = body.pin_and_make_realtime();
-            let fit = armed.is_ok();
-            let _ = ready.send(armed);
-            if fit {
+            let _ = began.send(own_tid());
+            if place.recv().is_ok() {
                 body.run();
             }
         })?;
-        started.recv().expect("the holder reports before it ends")?;
+        let tid = started.recv().expect("the holder reports before it ends");
+        // The holder is placed from here: batch that is yet to leave the lane may have a higher real-time priority, so
+        // this thread must not wait for the holder to run there.
+        pin_thread(tid, &[cpu])?;
+        ThreadClass::HOLDER.apply_to_thread(tid)?;
+        memory.hold(cpu).holder_pid.store(tid, Ordering::Release);
+        let _ = placed.send(());
         Ok(Self { cpu, shared, memory, thread: Some(thread) })
     }
 
@@ -196,14 +200,6 @@ struct HolderThread {
 }
 
 impl HolderThread {
-    fn pin_and_make_realtime(&self) -> io::Result<()> {
-        let cpu = self.decider.cpu;
-        priority::pin_this_thread(&[cpu])?;
-        priority::make_this_thread_fifo(HOLDER_PRIORITY)?;
-        self.decider.memory.hold(cpu).holder_pid.store(own_tid(), Ordering::Release);
-        Ok(())
-    }
-
     fn run(mut self) {
         while !self.decider.must_stop() && !self.is_displaced() {
             self.hold_while_wanted();
