@@ -14,9 +14,11 @@ use anyhow::{Context, Result, anyhow};
 use sidelane_hazards::note::HazardNote;
 use sidelane_hazards::watch::Watch;
 use sidelane_host::eventfd::EventFd;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::run_times::thread_affinity;
 use sidelane_policy::hedge::Server;
 use sidelane_report::otlp::Destination;
-use sidelane_rollback::own_threads::SelfPlacedThread;
+use sidelane_rollback::own_threads::{SelfPlacedThread, this_tid};
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -108,12 +110,14 @@ impl ReadyProxy {
             log.map_or((Vec::new(), None, None), |(senders, log, end)| (senders, Some(log), Some(end)));
         let (exports, export_end) = traces.start_export(&self.options)?.unzip();
         let (mut senders, mut listener) = (senders.into_iter(), Some(listener));
+        let cpus: Vec<u32> = thread_affinity(this_tid()).unwrap_or_default().iter().collect();
         let members = open_team(config, its_board, trace_lookup, threads).into_iter().enumerate();
         let mut serving = members.map(|(index, member)| ServingThread {
             index,
             member,
             listener: listener.take(),
             outputs: (senders.next(), exports.clone()),
+            cpus: cpus.clone(),
             shared: Arc::clone(&for_proxy),
         });
         let first = serving.next().expect("a proxy has at least one thread");
@@ -421,6 +425,8 @@ struct ServingThread {
     listener: Option<TcpListener>,
     /// Ways to the access log and to the export of slow requests.
     outputs: (Option<Sender>, Option<ExportSender>),
+    /// CPUs that the thread may use: those of the thread that starts it.
+    cpus: Vec<u32>,
     shared: Arc<Shared>,
 }
 
@@ -437,15 +443,16 @@ impl ServingThread {
     fn run(self) -> Result<State> {
         let shared = Arc::clone(&self.shared);
         let mut failing = EndingAll(Some(&shared));
-        // Leave the CPU affinity of this thread alone: as for any service, the user decides where it runs.
+        // As for any service, the user decides where this thread runs. It may have been moved before it was marked.
         let _fixed = SelfPlacedThread::for_this_thread();
+        let _ = pin_this_thread(&self.cpus);
         let state = self.serve();
         failing.0 = failing.0.filter(|_| state.is_err());
         state
     }
 
     fn serve(self) -> Result<State> {
-        let Self { index, member, listener, outputs, shared } = self;
+        let Self { index, member, listener, outputs, shared, cpus: _ } = self;
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
         LocalSet::new().block_on(&runtime, async {
