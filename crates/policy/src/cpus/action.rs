@@ -45,7 +45,7 @@ pub enum CpuReason {
     ReservedBusy,
     /// Fewer CPUs were idle than the configuration requires.
     TooFewIdle,
-    /// CPUs went offline or came online.
+    /// The CPUs that batch may use have changed: CPUs went offline or came online, or a lane was taken or given back.
     CpusChanged,
     /// A service or a container ended.
     Exited,
@@ -70,7 +70,7 @@ impl fmt::Display for CpuReason {
             CpuReason::Interference => "interference reached the threshold on a CPU of a service",
             CpuReason::ReservedBusy => "the reserved CPUs are busier than reserved_busy",
             CpuReason::TooFewIdle => "fewer CPUs were idle than the policy keeps idle",
-            CpuReason::CpusChanged => "CPUs went offline or came online",
+            CpuReason::CpusChanged => "the CPUs that batch may use have changed",
             CpuReason::Exited => "a service or a container ended",
             CpuReason::Launched => "a service or a container came, or its settings changed",
             CpuReason::Calm => "interference stayed below the threshold for calm_time",
