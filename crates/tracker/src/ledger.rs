@@ -10,6 +10,7 @@ use std::fmt;
 use std::iter::Sum;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::Var;
@@ -26,8 +27,11 @@ const SOFTIRQ_OFFSET: i64 = 3 * 8;
 /// Number of places for kinds of turns, as in `bpf/lanes.h`.
 const KINDS: usize = 16;
 
-/// Limit of the reads of a ledger until one meets no context switch.
-const READS_MAX: usize = 8;
+/// Reads of a ledger that a context switch changes, without a pause and in all. A host may halt the CPU that writes, for
+/// milliseconds; the last reads wait for it.
+const SPINS: usize = 8;
+const READS_MAX: usize = SPINS + 100;
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// Kind of a turn on a batch lane: `enum sidelane_turn_kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,11 +86,14 @@ impl LaneLedger {
     /// service has needed the partner lanes until then. It is asked after the turn has been read: a reader that loses its
     /// CPU in between would count the turns that ended after its time.
     pub(crate) fn read(&self, clocks: impl Fn() -> (u64, u64)) -> LedgerTimes {
-        for _ in 0..READS_MAX {
+        for read in 0..READS_MAX {
             if let Some(times) = self.read_once(&clocks) {
                 return times;
             }
-            std::hint::spin_loop();
+            match read < SPINS {
+                true => std::hint::spin_loop(),
+                false => std::thread::sleep(PAUSE),
+            }
         }
         self.ended_turns(clocks().0)
     }
@@ -583,5 +590,23 @@ mod tests {
         let times = kernel.read(clocks);
         assert_eq!((times.idle_ns(TurnKind::Batch), times.idle_ns(TurnKind::Empty)), (3_000, 1_000));
         assert_eq!((times.wall_ns, times.all_ns()), (5_000, 4_000), "the lane began at 1,000");
+    }
+
+    #[test]
+    fn a_switch_whose_cpu_the_host_halts_is_waited_for() {
+        let kernel = crate::kernel_types::zeroed::<LaneLedger>();
+        // The turn before is entered, and the present one is yet to begin.
+        kernel.idle_ns[TurnKind::Batch as usize].store(3_000, Ordering::Relaxed);
+        let reads = std::cell::Cell::new(0);
+        let clocks = || {
+            reads.set(reads.get() + 1);
+            if reads.get() == 2 * SPINS {
+                kernel.turn.store(TurnKind::Empty as u32, Ordering::Relaxed);
+                kernel.since_ns.store(4_000, Ordering::Relaxed);
+            }
+            (5_000, 0)
+        };
+        let times = kernel.read(clocks);
+        assert_eq!((times.idle_ns(TurnKind::Batch), times.idle_ns(TurnKind::Empty)), (3_000, 1_000));
     }
 }
