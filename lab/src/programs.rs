@@ -46,8 +46,7 @@ pub fn require_program(name: &str) -> Result<PathBuf> {
 /// Fails if `sidelane` is not built.
 pub fn find_sidelane() -> Result<PathBuf> {
     find_program(SIDELANE).context(
-        "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with \
-         `make lab`",
+        "sidelane, which is measured, is neither beside sidelane-lab nor on the PATH: build it with `make lab`",
     )
 }
 
