@@ -19,8 +19,9 @@ use crate::recording::{LaneSecond, RecordedRequest, Recording, UNIT_NS};
 /// Longest time between two tasks: a longer pause has tasks without work in it.
 const GAP_MAX: u64 = 40_000_000;
 
-/// Shortest time from one turn of the service to the next.
-const TURN_MIN: u64 = 10;
+/// Most turns without requests that a second of a lane has here; more and shorter ones are joined. It bounds what a
+/// file can claim: a count takes few bytes, each turn takes memory.
+const OTHER_TURNS_MAX: u64 = 20_000;
 
 /// Tasks of all lanes of a recording.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ fn place_tasks(recording: &Recording) -> Vec<Timed> {
         rest = later;
         for (lane, used) in second.lanes.iter().enumerate() {
             let own = || of_second.iter().filter(move |request| usize::from(request.lane) == lane);
-            let spread = Spread::new(*used, own(), second.length);
+            let spread = Spread::new(*used, own());
             tasks.extend(own().map(|request| spread.request(request)));
             let step = second.length / (spread.other_turns + 1);
             tasks.extend((1..=spread.other_turns).map(|number| Timed {
@@ -83,7 +84,7 @@ fn place_tasks(recording: &Recording) -> Vec<Timed> {
 struct Spread {
     /// Share of their server time for which requests needed the lane.
     share: f64,
-    /// Time of a turn beside the requests that it serves.
+    /// Time of a turn that serves no request.
     per_turn: u64,
     /// Additional work of a request.
     per_request: u64,
@@ -92,16 +93,17 @@ struct Spread {
 }
 
 impl Spread {
-    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>, length: u64) -> Self {
+    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>) -> Self {
         let (count, server) =
             requests.fold((0_u64, 0_u64), |(count, sum), request| (count + 1, sum + u64::from(request.server)));
         let share = if server > used.busy { used.busy as f64 / server as f64 } else { 1.0 };
         let rest = used.busy.saturating_sub(server);
         let turns = used.turns.max(count).max(1);
-        // A wrong count must not make as many tasks.
-        let other_turns = used.turns.saturating_sub(count).min(length / TURN_MIN);
-        let per_turn = rest / turns;
-        let of_requests = rest - other_turns.saturating_mul(per_turn).min(rest);
+        let others = used.turns.saturating_sub(count);
+        let of_others = u128::from(rest) * u128::from(others) / u128::from(turns);
+        let other_turns = others.min(OTHER_TURNS_MAX).min(rest);
+        let per_turn = (of_others as u64).checked_div(other_turns).unwrap_or(0);
+        let of_requests = rest - other_turns * per_turn;
         let per_request = of_requests.checked_div(count).unwrap_or(0);
         Self { share, per_turn, per_request, other_turns }
     }
@@ -181,6 +183,18 @@ mod tests {
         let length_ns: u64 = tasks.list.iter().map(|task| u64::from(task.gap_ns)).sum();
         assert_eq!(length_ns, recording.length_ns());
         assert_eq!(tasks.list.iter().filter(|task| task.is_request).count(), 10_000);
+    }
+
+    #[test]
+    fn countless_turns_are_joined() {
+        let mut recording = recording();
+        recording.requests.clear();
+        let lane = LaneSecond { busy: 5_000_000, turns: 10 * OTHER_TURNS_MAX };
+        recording.seconds.iter_mut().for_each(|second| second.lanes[0] = lane);
+        let tasks = Tasks::new(&recording);
+        let work_ns: u64 = tasks.list.iter().map(|task| u64::from(task.work_ns)).sum();
+        assert_eq!(work_ns, 10 * lane.busy * UNIT_NS);
+        assert_eq!(tasks.list.iter().filter(|task| task.work_ns > 0).count() as u64, 10 * OTHER_TURNS_MAX);
     }
 
     #[test]
