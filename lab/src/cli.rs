@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use sidelane::cli::{Internal, JsonFile, RoundArgs, TableArgs};
+use sidelane::cli::{Internal, JsonFile, TableArgs};
 
 use crate::experiment::sibling::SlowdownMechanism;
 
@@ -73,12 +73,12 @@ pub struct CacheDir {
 Exit code: 0 if it ran, 125 if nothing could be measured, 130 after Ctrl-C. With --check: 0 if all checks hold, 1 if one \
 is missed, 3 if none is missed but some are undecided.")]
 pub struct DemoArgs {
-    /// Exit with the verdict of the checks, with bounds and a load that do not depend on this machine
+    /// Exit with the verdict of the checks, after longer runs, with bounds and a load that do not depend on this machine
     #[arg(long)]
     pub check: bool,
-    /// Options that bound the length of the experiment.
-    #[command(flatten)]
-    pub round_options: RoundArgs,
+    /// Go on up to this number of rounds while a check is undecided, without a time limit
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: Option<u64>,
     /// Options of the core and its emulation.
     #[command(flatten)]
     pub core: CoreArgs,

@@ -6,6 +6,7 @@ use anyhow::Result;
 use sidelane::verbs::run_internal;
 use sidelane::verbs::show::{check_csv_writable, check_json_writable, write_files, write_json_and_print_table};
 use sidelane_report::{Column, terminal};
+use sidelane_stats::rounds::RoundOptions;
 
 use crate::cli::{DemoArgs, Verb};
 use crate::demo::{self, DemoOptions};
@@ -31,7 +32,7 @@ fn run_demo(args: DemoArgs) -> Result<u8> {
     check_json_writable(&args.json)?;
     check_csv_writable(&args.table)?;
     let options = DemoOptions {
-        round_options: args.round_options.into(),
+        round_options: RoundOptions { quick: false, rounds: args.rounds },
         lanes: args.core.lanes,
         sibling: args.core.sibling,
         load: args.load.map(|percent| f64::from(percent) / 100.0),

@@ -34,7 +34,7 @@ use sidelane_stats::rounds::{Limit, RoundOptions, Turn, run_until_decided};
 /// Options of `sidelane-lab demo`.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Limit of rounds, and whether rounds are fewer and shorter.
+    /// Limit of rounds, if the user gave one.
     pub round_options: RoundOptions,
     /// Lane pair from `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
@@ -76,11 +76,15 @@ struct DemoPlan {
 }
 
 impl DemoPlan {
-    fn from_options(round_options: RoundOptions) -> Self {
+    /// Returns the plan: a minute of rounds for a first look, or as many as a verdict needs.
+    fn from_options(options: &DemoOptions) -> Self {
         let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
-        let (run_ms, batch_alone_ms) = if round_options.quick { (1_200, 300) } else { (4_000, 500) };
+        let (run_ms, batch_alone_ms, usual) = match options.judges {
+            true => (4_000, 500, limit(10, 40, 600)),
+            false => (1_200, 300, limit(6, 9, 60)),
+        };
         Self {
-            limit: round_options.limit(limit(6, 9, 60), limit(10, 40, 600)),
+            limit: options.round_options.limit(usual, usual),
             run: Duration::from_millis(run_ms),
             warm_up: Duration::from_millis(500),
             batch_alone: Duration::from_millis(batch_alone_ms),
@@ -97,7 +101,7 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let mut pace = DemoPlan::from_options(options.round_options);
+    let mut pace = DemoPlan::from_options(options);
     eprint_fitted("sidelane: building the search index, if it is not there yet");
     let fixture = search::start_search_service(
         ExperimentCpus::choose(options.lanes.as_deref())?,

@@ -65,7 +65,6 @@ fn settings_json(subject: &Subject<'_>, runs: &[Run], lanes: &Lanes) -> Value {
         "rounds_count": runs_of_setting(runs, Setting::ALONE).count(),
         "rounds_limit_count": plan.limit.rounds,
         "run_s": plan.run.as_secs_f64(),
-        "quick": options.round_options.quick,
     })
 }
 
