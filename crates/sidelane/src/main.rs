@@ -5,8 +5,8 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches};
-use sidelane::cli::{Cli, EXIT_OWN_FAILURE, resolved_options};
+use clap::FromArgMatches;
+use sidelane::cli::{Cli, EXIT_OWN_FAILURE, parse_arguments, resolved_options};
 use sidelane::verbs;
 use sidelane::verbs::out::RunOutput;
 use sidelane_diagnostics::machine;
@@ -14,7 +14,7 @@ use sidelane_report::terminal::{Level, eprint_with_level};
 
 fn main() -> ExitCode {
     machine::begin_steal_measurement();
-    let matches = Cli::command().get_matches();
+    let matches = parse_arguments();
     let verb = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).verb;
     let output = RunOutput::new(resolved_options(&matches));
     verbs::dispatch(verb, output).map(ExitCode::from).unwrap_or_else(|error| {

@@ -11,7 +11,8 @@ mod run;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{ArgMatches, CommandFactory, Parser, Subcommand};
 
 pub use common::{EXIT_CODES, EXIT_OWN_FAILURE, JsonFile, ResultFiles, RoundArgs, RunDirectory, TableArgs};
 pub use compare::CompareArgs;
@@ -37,6 +38,17 @@ const EXAMPLES: &str = "\
 Run batch while the service is idle:
   sidelane run --service port:8080 -- make -j2
 Other verbs, such as trace and agent, are in a build with the feature `full`: `make build`.";
+
+/// Returns the arguments of this process, or ends it with what is wrong with them.
+pub fn parse_arguments() -> ArgMatches {
+    Cli::command().try_get_matches().unwrap_or_else(|mut error| {
+        if cfg!(not(feature = "full")) && error.kind() == ErrorKind::InvalidSubcommand {
+            let advice = "other verbs, such as trace and agent, are in the build of all verbs: 'make build'";
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![advice.into()]));
+        }
+        error.exit()
+    })
+}
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]
