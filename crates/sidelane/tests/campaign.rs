@@ -975,11 +975,15 @@ impl Scene {
 /// Returns whether a process catches, blocks or ignores a POSIX signal.
 fn is_handled(pid: u32, number: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let mask = |line: &str| {
-        let bits = ["SigBlk:", "SigIgn:", "SigCgt:"].iter().find_map(|name| line.strip_prefix(name))?;
-        u64::from_str_radix(bits.trim(), 16).ok()
+    let has = |mask: &str, number: i32| {
+        status
+            .lines()
+            .find_map(|line| u64::from_str_radix(line.strip_prefix(mask)?.trim(), 16).ok())
+            .is_some_and(|bits| bits >> (number - 1) & 1 == 1)
     };
-    status.lines().filter_map(mask).any(|bits| bits >> (number - 1) & 1 == 1)
+    // A thread that starts another one blocks all signals for a moment, whether Sidelane handles them or not.
+    let is_blocked = has("SigBlk:", number) && !has("SigBlk:", libc::SIGSEGV);
+    is_blocked || has("SigIgn:", number) || has("SigCgt:", number)
 }
 
 fn run_tool(words: &[&str]) {
