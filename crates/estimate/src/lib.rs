@@ -17,6 +17,7 @@
 pub mod note;
 pub mod observe;
 pub mod outcome;
+pub mod services;
 pub mod text;
 
 pub use note::EstimateNote;

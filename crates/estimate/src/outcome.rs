@@ -89,6 +89,14 @@ pub struct Estimated {
     pub high: Outcome,
 }
 
+impl Estimated {
+    /// Returns the CPU time that batch would get in a day, in seconds: at least and at most.
+    pub(crate) fn batch_ends_s(&self) -> (f64, f64) {
+        let (one, other) = (self.low.batch_per_day_s, self.high.batch_per_day_s);
+        (one.min(other), one.max(other))
+    }
+}
+
 /// Settings of an estimate: without batch, under each policy, without Sidelane.
 const SETTINGS: [Setting; 5] = [
     Setting::Alone,

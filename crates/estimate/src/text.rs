@@ -12,7 +12,7 @@ use sidelane_sim::tasks::Tasks;
 use crate::note::EstimateNote;
 use crate::outcome::{Estimated, Outcome, Setting, SlowdownRange, estimate};
 
-const INDENT: &str = "  ";
+pub(crate) const INDENT: &str = "  ";
 /// Factor from the service's own p99 to the objective that is tried if the user has none.
 const OBJECTIVE_FACTOR: f64 = 1.5;
 /// Share of lost requests, and of the difference between replay and recording, from which a note says so.
@@ -102,15 +102,25 @@ impl Estimate {
 
     /// Returns the setting that gives batch the most CPU time, of those that keep the objective, or that lend idle
     /// moments alone if the user gave no objective. `None` if none of them is worth it.
-    fn recommended(&self) -> Option<&Estimated> {
+    pub(crate) fn recommended(&self) -> Option<&Estimated> {
         let keeps = |estimated: &&Estimated| match estimated.low.setting {
             Setting::Alone | Setting::Unmanaged => false,
             Setting::Lent(policy) if self.choices.objective.is_none() => policy == PolicyKind::BorrowIdle,
             Setting::Lent(_) => self.keeps_objective(&estimated.high),
         };
-        let batch_s = |estimated: &Estimated| estimated.low.batch_per_day_s.min(estimated.high.batch_per_day_s);
+        let batch_s = |estimated: &Estimated| estimated.batch_ends_s().0;
         let best = self.outcomes.iter().filter(keeps).max_by(|one, other| batch_s(one).total_cmp(&batch_s(other)));
         best.filter(|best| batch_s(best) >= WORTH_S)
+    }
+
+    /// Returns the service without batch.
+    pub(crate) fn alone(&self) -> &Estimated {
+        &self.outcomes[0]
+    }
+
+    /// Returns what limits the estimate.
+    pub(crate) fn notes(&self) -> &[Note] {
+        &self.notes
     }
 
     fn keeps_objective(&self, outcome: &Outcome) -> bool {
@@ -141,13 +151,10 @@ impl Estimate {
     }
 
     /// Returns the cells of a setting in the table: each with both ends of the range.
-    fn cells(&self, estimated: &Estimated) -> [String; 4] {
+    pub(crate) fn cells(&self, estimated: &Estimated) -> [String; 4] {
         let Estimated { low, high } = estimated;
-        let between = |text: fn(f64) -> String, figure: fn(&Outcome) -> f64| {
-            let (one, other) = (figure(low), figure(high));
-            let (least, most) = (text(one.min(other)), text(one.max(other)));
-            if least == most { least } else { format!("{least} – {most}") }
-        };
+        let between =
+            |text: fn(f64) -> String, figure: fn(&Outcome) -> f64| range_text(text, figure(low), figure(high));
         let latency = |ns: f64| Unit::Ns.human(ns);
         let batch = match low.setting {
             Setting::Alone => String::new(),
@@ -195,7 +202,7 @@ impl Estimate {
         format!("nothing: batch would get under {} of CPU time a day", hours(WORTH_S))
     }
 
-    fn assumption(&self) -> String {
+    pub(crate) fn assumption(&self) -> String {
         let SlowdownRange { low, high } = self.range;
         let given = if low == high { format!("{low} times") } else { format!("{low} to {high} times") };
         let beside = format!("requests take {given} as long while batch runs beside them, and so does batch");
@@ -220,7 +227,13 @@ fn headline(recording: &Recording) -> String {
     )
 }
 
-fn hours(seconds: f64) -> String {
+/// Returns both ends of a range as text, or one text if they read alike.
+pub(crate) fn range_text(text: impl Fn(f64) -> String, one: f64, other: f64) -> String {
+    let (least, most) = (text(one.min(other)), text(one.max(other)));
+    if least == most { least } else { format!("{least} – {most}") }
+}
+
+pub(crate) fn hours(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 3_600.0 => format!("{:.0} min", seconds / 60.0),
         seconds => format!("{:.1} h", seconds / 3_600.0),

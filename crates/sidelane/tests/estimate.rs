@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use flate2::read::GzDecoder;
@@ -56,6 +57,29 @@ fn estimate_changes_nothing_and_can_be_made_again() {
         again.status.success() && said.contains("deadline, p99=3600s") && said.contains("take 1.5 times"),
         "{said}"
     );
+}
+
+#[test]
+fn recordings_of_several_services_are_summed_up() {
+    let Some(_turn) = lock_lanes() else { return };
+    let Some(service) = Loaded::start() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| dir.path().join(name).join("1.sidelane").display().to_string();
+    let (one, other, target) = (of("node-1/web"), of("node-2/web"), service.target());
+    for kept in [&one, &other] {
+        fs::create_dir_all(Path::new(kept).parent().unwrap()).unwrap();
+    }
+    let recorded = estimate(&["--service", &target, "--lanes", "0:1", "--for", "1s", "--keep", &one]);
+    assert_eq!(recorded.status.code(), Some(0), "{}", text(&recorded.stderr));
+    fs::copy(&one, &other).unwrap();
+    let (folder, json) = (dir.path().display().to_string(), dir.path().join("result.json").display().to_string());
+    let both = estimate(&[&folder, "--json", &json]);
+    let said = text(&both.stdout);
+    assert!(both.status.success() && said.contains("CPUs all day beside 2 services"), "{said}");
+    assert!(["node-1/web", "node-2/web", "together"].iter().all(|name| said.contains(name)), "{said}");
+    let result: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
+    assert_eq!(result["rows"].as_array().unwrap().len(), 20, "{result}");
+    assert_eq!(result["settings"]["services"]["node-2/web"]["service"], Value::from(target), "{result}");
 }
 
 #[test]

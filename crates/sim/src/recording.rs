@@ -6,7 +6,7 @@
 //!
 //! All times are in units of [`UNIT_NS`]. At 5,000 requests a second an hour takes some 130 MB.
 
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -58,10 +58,9 @@ impl Head {
         lanes(self) == lanes(other)
     }
 
-    /// Returns the service and its lanes as text.
-    fn text(&self) -> String {
-        let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        format!("{} on CPU {} with lane(s) {}", self.service, list(&self.request_lanes), list(&self.batch_lanes))
+    /// Returns the request lanes as text.
+    fn cpus(&self) -> String {
+        self.request_lanes.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -143,18 +142,6 @@ pub enum RecordingError {
     Empty {
         /// Path of the folder.
         folder: String,
-    },
-    /// Recordings that make no common estimate.
-    #[error("{first} is of {of_first}, but {other} is of {of_other}; name recordings of one service on the same lanes")]
-    Different {
-        /// Path of the first recording.
-        first: String,
-        /// What the first recording is of.
-        of_first: String,
-        /// Path of another recording.
-        other: String,
-        /// What that recording is of.
-        of_other: String,
     },
 }
 
@@ -264,24 +251,7 @@ impl Recording {
     /// Reads each of the recordings at `paths`. A folder stands for all recordings in it and below it, in the order of
     /// their names.
     pub fn load_each(paths: &[PathBuf]) -> Result<Vec<Self>, RecordingError> {
-        find_files(paths)?.iter().map(|file| Self::load(file)).collect()
-    }
-
-    /// Reads the recordings at `paths`, as [`Recording::load_each`] does, and joins them one after another.
-    pub fn load_joined(paths: &[PathBuf]) -> Result<Self, RecordingError> {
-        let files = find_files(paths)?;
-        let (first, others) = files.split_first().expect("a path was given");
-        let mut joined = Self::load(first)?;
-        for path in others {
-            let other = Self::load(path)?;
-            if !joined.head.has_lanes_of(&other.head) {
-                let [of_first, of_other] = [&joined.head, &other.head].map(Head::text);
-                let [first, other] = [first, path].map(|path| path.display().to_string());
-                return Err(RecordingError::Different { first, of_first, other, of_other });
-            }
-            joined.append(other);
-        }
-        Ok(joined)
+        find_files(paths)?.iter().map(|found| Self::load(&found.path)).collect()
     }
 
     /// Appends a recording of the same lanes, as if it had begun at the end of this one.
@@ -299,14 +269,7 @@ impl Recording {
         let mut input = BufReader::new(MultiGzDecoder::new(bytes));
         let of_io = |error| RecordingError::Io { file: file.to_owned(), error };
         let wrong = |problem: &str| RecordingError::Contents { file: file.to_owned(), problem: problem.to_owned() };
-        if read_line(&mut input).map_err(of_io)? != MAGIC {
-            return Err(wrong("it is no recording of this version"));
-        }
-        let head: Head = serde_json::from_str(&read_line(&mut input).map_err(of_io)?)
-            .map_err(|error| wrong(&format!("its description is wrong: {error}")))?;
-        if head.request_lanes.is_empty() || head.request_lanes.len() > LANES_MAX || head.batch_lanes.is_empty() {
-            return Err(wrong(&format!("it needs 1 to {LANES_MAX} request lanes, and a batch lane")));
-        }
+        let head = read_head(&mut input, file)?;
         let mut recording = Self { head, seconds: Vec::new(), requests: Vec::new(), is_cut: false };
         let mut last_arrival = 0;
         loop {
@@ -380,12 +343,74 @@ impl Recording {
     }
 }
 
+/// Files of recordings that follow one another: of one service on the same lanes, in one folder.
+#[derive(Clone, Debug)]
+pub struct RecordedService {
+    /// Name of the service. If recordings of several services were found: the folder, and the lanes where those differ.
+    pub name: String,
+    head: Head,
+    folder: PathBuf,
+    files: Vec<PathBuf>,
+}
+
+impl RecordedService {
+    /// Finds the services of the recordings at `paths`. A folder stands for all recordings in it and below it, in the
+    /// order of their names; recordings of two folders are of two services. Named files may lie anywhere.
+    pub fn find(paths: &[PathBuf]) -> Result<Vec<Self>, RecordingError> {
+        let mut services: Vec<Self> = Vec::new();
+        for FoundFile { path, folder } in find_files(paths)? {
+            let file = path.display().to_string();
+            let bytes = File::open(&path).map_err(|error| RecordingError::Io { file: file.clone(), error })?;
+            let head = read_head(&mut BufReader::new(MultiGzDecoder::new(bytes)), &file)?;
+            let known = services.iter_mut().find(|known| known.folder == folder && known.head.has_lanes_of(&head));
+            match known {
+                Some(known) => known.files.push(path),
+                None => services.push(Self { name: String::new(), head, folder, files: vec![path] }),
+            }
+        }
+        let names: Vec<String> = services.iter().map(|service| service.name_among(&services)).collect();
+        services.iter_mut().zip(names).for_each(|(service, name)| service.name = name);
+        Ok(services)
+    }
+
+    fn name_among(&self, all: &[Self]) -> String {
+        let is_folder = all.len() > 1 && !self.folder.as_os_str().is_empty();
+        let name = if is_folder { self.folder.display().to_string() } else { self.head.service.clone() };
+        let is_like = |other: &&Self| other.folder == self.folder && other.head.service == self.head.service;
+        match all.iter().filter(is_like).count() {
+            1 => name,
+            _ => format!("{name} on CPU {}", self.head.cpus()),
+        }
+    }
+
+    /// Reads the recordings, and joins them one after another.
+    pub fn load(&self) -> Result<Recording, RecordingError> {
+        let (first, others) = self.files.split_first().expect("it was made of a file");
+        let mut joined = Recording::load(first)?;
+        others.iter().try_for_each(|path| Recording::load(path).map(|other| joined.append(other)))?;
+        Ok(joined)
+    }
+}
+
+/// File of a recording.
+struct FoundFile {
+    path: PathBuf,
+    /// Folder that it was found in, below the one that was named; empty if it was named itself, or lies there.
+    folder: PathBuf,
+}
+
 /// Returns the files of all recordings at `paths`.
-fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, RecordingError> {
+fn find_files(paths: &[PathBuf]) -> Result<Vec<FoundFile>, RecordingError> {
     let mut files = Vec::new();
     for path in paths {
         let before = files.len();
-        let added = add_files(path, true, &mut files);
+        let added = match path.is_dir() {
+            true => add_files_below(path, Path::new(""), &mut files),
+            false => {
+                files.push(FoundFile { path: path.clone(), folder: PathBuf::new() });
+                Ok(())
+            }
+        };
         added.map_err(|error| RecordingError::Io { file: path.display().to_string(), error })?;
         if files.len() == before {
             return Err(RecordingError::Empty { folder: path.display().to_string() });
@@ -394,17 +419,34 @@ fn find_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, RecordingError> {
     Ok(files)
 }
 
-/// Adds the recordings at `path`: a file that was named, or all recordings in a folder and below it.
-fn add_files(path: &Path, is_named: bool, files: &mut Vec<PathBuf>) -> io::Result<()> {
-    if !path.is_dir() {
-        if is_named || path.extension().is_some_and(|extension| extension == EXTENSION) {
-            files.push(path.to_owned());
+/// Adds all recordings in a folder and below it. `folder` is the path to it from the folder that was named.
+fn add_files_below(path: &Path, folder: &Path, files: &mut Vec<FoundFile>) -> io::Result<()> {
+    let mut inside = fs::read_dir(path)?.collect::<io::Result<Vec<_>>>()?;
+    inside.sort_by_key(DirEntry::path);
+    for entry in inside {
+        let path = entry.path();
+        if path.is_dir() {
+            add_files_below(&path, &folder.join(entry.file_name()), files)?;
+        } else if path.extension().is_some_and(|extension| extension == EXTENSION) {
+            files.push(FoundFile { path, folder: folder.to_owned() });
         }
-        return Ok(());
     }
-    let mut inside = fs::read_dir(path)?.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()?;
-    inside.sort();
-    inside.iter().try_for_each(|path| add_files(path, false, files))
+    Ok(())
+}
+
+/// Reads the head of a recording. `file` is its name in errors.
+fn read_head(input: &mut impl BufRead, file: &str) -> Result<Head, RecordingError> {
+    let of_io = |error| RecordingError::Io { file: file.to_owned(), error };
+    let wrong = |problem: &str| RecordingError::Contents { file: file.to_owned(), problem: problem.to_owned() };
+    if read_line(input).map_err(of_io)? != MAGIC {
+        return Err(wrong("it is no recording of this version"));
+    }
+    let head: Head = serde_json::from_str(&read_line(input).map_err(of_io)?)
+        .map_err(|error| wrong(&format!("its description is wrong: {error}")))?;
+    if head.request_lanes.is_empty() || head.request_lanes.len() > LANES_MAX || head.batch_lanes.is_empty() {
+        return Err(wrong(&format!("it needs 1 to {LANES_MAX} request lanes, and a batch lane")));
+    }
+    Ok(head)
 }
 
 /// Reads a line of a text that may be of any length, without its end.
@@ -490,29 +532,45 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn recordings_of_a_folder_are_one_after_another() {
+    fn recordings_of_a_service_are_one_after_another() {
         let dir = tempfile::tempdir().unwrap();
-        let (of_monday, below) = (dir.path().join("1.sidelane"), dir.path().join("web"));
-        fs::create_dir(&below).unwrap();
+        let of_monday = dir.path().join("1.sidelane");
         fs::write(&of_monday, written()).unwrap();
-        fs::write(below.join("2.sidelane"), written()).unwrap();
-        fs::write(below.join("notes.txt"), "no recording").unwrap();
-        let both = Recording::load_joined(&[dir.path().to_owned()]).unwrap();
-        let one = Recording::load(&of_monday).unwrap();
+        fs::write(dir.path().join("2.sidelane"), written()).unwrap();
+        fs::write(dir.path().join("notes.txt"), "no recording").unwrap();
+        let services = RecordedService::find(&[dir.path().to_owned()]).unwrap();
+        let [service] = &services[..] else { panic!("{services:?}") };
+        let (both, one) = (service.load().unwrap(), Recording::load(&of_monday).unwrap());
+        assert_eq!(service.name, "port:1");
         assert_eq!((both.length_ns(), both.lost()), (2 * one.length_ns(), 2 * one.lost()));
         let (first, second) = both.requests.split_at(one.requests.len());
         assert_eq!(first, one.requests);
         let later = second.iter().zip(first).map(|(later, first)| later.arrived - first.arrived);
         assert!(later.into_iter().all(|by| by == 30_000_000), "{second:?}");
-
-        let mut other = RecordingWriter::new(Vec::new(), &Head { batch_lanes: vec![3], ..head() }).unwrap();
-        other.write(&second_at(0)).unwrap();
-        fs::write(below.join("3.sidelane"), other.end().unwrap()).unwrap();
-        let refused = Recording::load_joined(&[dir.path().to_owned()]).unwrap_err().to_string();
-        assert!(refused.contains("3.sidelane is of port:1 on CPU 0,2 with lane(s) 3; name recordings"), "{refused}");
         let empty = tempfile::tempdir().unwrap();
-        let refused = Recording::load_joined(&[empty.path().to_owned()]).unwrap_err().to_string();
+        let refused = RecordedService::find(&[empty.path().to_owned()]).unwrap_err().to_string();
         assert!(refused.contains("no file in it or below it ends in .sidelane; name a folder"), "{refused}");
+    }
+
+    #[test]
+    fn services_have_the_names_of_their_folders_and_lanes() {
+        let dir = tempfile::tempdir().unwrap();
+        let moved = |cpus: Vec<u32>| {
+            let mut writer = RecordingWriter::new(Vec::new(), &Head { request_lanes: cpus, ..head() }).unwrap();
+            writer.write(&second_at(0)).unwrap();
+            writer.end().unwrap()
+        };
+        let files = ["one/web/1", "one/web/2", "two/web/1", "two/web/2"].map(|name| dir.path().join(name));
+        for (file, cpus) in files.iter().zip([vec![0, 2], vec![0, 2], vec![0, 2], vec![4, 6]]) {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file.with_extension(EXTENSION), moved(cpus)).unwrap();
+        }
+        let services = RecordedService::find(&[dir.path().to_owned()]).unwrap();
+        let found: Vec<(&str, usize)> = services.iter().map(|found| (found.name.as_str(), found.files.len())).collect();
+        assert_eq!(found, [("one/web", 2), ("two/web on CPU 0,2", 1), ("two/web on CPU 4,6", 1)]);
+        let named = files.map(|file| file.with_extension(EXTENSION));
+        let services = RecordedService::find(&named[..3]).unwrap();
+        assert_eq!((services.len(), services[0].files.len()), (1, 3), "files that are named may lie anywhere");
     }
 
     #[test]

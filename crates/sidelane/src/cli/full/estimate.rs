@@ -31,7 +31,7 @@ pub struct EstimateArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE", conflicts_with = "recordings")]
     pub service: Option<Target>,
-    /// Kept recordings, or folders of them, in place of a service
+    /// Kept recordings, or folders of them, in place of a service; each folder below counts as a service
     #[arg(value_name = "RECORDING", required_unless_present = "service")]
     pub recordings: Vec<PathBuf>,
     /// Request and batch lanes, e.g. 0:1 or 0:1,2:3 [default: the service's CPUs and their SMT siblings]
