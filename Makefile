@@ -88,7 +88,7 @@ test-otlp:
 
 # Lanes as a resource of Kubernetes, on a real control plane and node on loopback. Builds Kubernetes once.
 test-kubernetes:
-	@scripts/deps.sh test
+	@scripts/deps.sh kubernetes
 	cargo build -p sidelane -p sidelane-kube
 	@scripts/test-kubernetes.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|lab|demo|test|clients|otlp|slurm
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh STEP, one of those below.
 # On other systems it only lists what is missing.
 set -eu
 
@@ -18,9 +18,10 @@ lab) wanted="$build $lab" if_there="" ;;
 demo) wanted="$build $lab $demo" if_there="" ;;
 test) wanted="$build $lab $test" if_there=$test_if_there ;;
 clients) wanted="$build redis-server redis-tools python3-venv curl wrk" if_there="" ;;
+kubernetes) wanted="$build $lab $test python3-yaml" if_there=$test_if_there ;;
 otlp) wanted="$build python3" if_there="" ;;
 slurm) wanted="slurmctld slurmd slurm-client munge redis-server redis-tools python3 util-linux" if_there="" ;;
-*) echo "usage: $0 build|lab|demo|test|clients|otlp|slurm" >&2; exit 2 ;;
+*) echo "usage: $0 build|lab|demo|test|clients|kubernetes|otlp|slurm" >&2; exit 2 ;;
 esac
 
 if ! command -v cargo >/dev/null; then

@@ -34,6 +34,17 @@ need_kubernetes() {
 	echo "$version" >"$cache/version"
 }
 
+# Builds Helm, unless this version has been built.
+need_helm() {
+	version=$(awk '$1 == "helm.sh/helm/v3" { print $2 }' "$source/helm/go.mod")
+	[ "$(cat "$cache/helm-version" 2>/dev/null)" != "$version" ] || return 0
+	say "building Helm $version"
+	(cd "$source/helm" && go mod download) || skip "the sources of Helm $version cannot be downloaded"
+	(cd "$source/helm" && CGO_ENABLED=0 nice -n 10 go build -ldflags "-s -w" -o "$cache/bin/" helm.sh/helm/v3/cmd/helm) ||
+		fail "Helm $version cannot be built"
+	echo "$version" >"$cache/helm-version"
+}
+
 # Programs of Debian. Those that are installed here are used too.
 need_packages() {
 	[ ! -x "$cache/debian/usr/bin/etcd" ] || return 0
@@ -58,5 +69,6 @@ trap clean_up EXIT
 trap 'exit 130' INT TERM HUP
 need_packages
 need_kubernetes
+need_helm
 # Mounts and network devices of the node end with these namespaces.
 unshare --mount --net python3 "$source/run.py" "$root/target/debug" "$cache" "$@"

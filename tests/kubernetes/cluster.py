@@ -24,8 +24,8 @@ import urllib.request
 NODE = "node"
 TOKEN = "sidelane-test"
 SUBNET = "10.88.0.0/24"
-# Folders with fixed names: of the kubelet's device plugins, of pods' logs, of containerd's shims.
-FOLDERS = ["/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd"]
+# Folders with fixed names: of the kubelet's device plugins, of pods' logs, of containerd's shims, of recordings.
+FOLDERS = ["/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd", "/var/lib/sidelane"]
 # Until a step of the machine counts as failed.
 DEADLINE_S = 120
 
@@ -215,6 +215,7 @@ class Cluster:
         command = ["/bin/redis-server", "--protected-mode", "no", "--save", ""]
         self.make_image("redis:8", {"bin/redis-server": shutil.which("redis-server")}, command)
         programs = {f"bin/{name}": f"{self.binaries}/{name}" for name in ["sidelane", "sidelane-kube"]}
+        programs["bin/tar"] = busybox
         self.make_image("sidelane:0.1.0", programs, [])
 
     def make_image(self, name, files, command):

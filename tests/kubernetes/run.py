@@ -19,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+
+import yaml
 
 from cluster import Cluster, Failure, free_port, node_groups, wait_until
 
@@ -29,6 +32,8 @@ SERVICE_CPU, LANE = "1", "0"
 binaries, cache, only = sys.argv[1], sys.argv[2], sys.argv[3:]
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 cluster = Cluster(binaries, cache)
+HELM = [f"{cluster.bin}/helm"]
+CHART = f"{root}/packaging/kubernetes/chart"
 # Other tests with an agent wait for this lock.
 lanes_lock = open(os.path.join(tempfile.gettempdir(), "sidelane-tests-lanes.lock"), "w")
 
@@ -264,29 +269,92 @@ def nothing_stays_when_all_have_ended():
     return f"none is frozen, and batch has the kubelet's CPUs after {took:.1f} s"
 
 
+def chart_has_the_objects_of_the_base():
+    """What Helm renders is what kustomize does, but for the names of the release and the comments of the agent's file."""
+    for mode in ["observe", "lend"]:
+        base = objects_of([f"{cluster.bin}/kubectl", "kustomize", f"{root}/packaging/kubernetes/{mode}"])
+        chart = objects_of(HELM + ["template", "sidelane", CHART, "--namespace", "sidelane", "--set", f"mode={mode}"])
+        # Helm makes the namespace itself.
+        del base["Namespace"]
+        if base != chart:
+            raise Failure(f"{mode}: the base has {json.dumps(base)}, the chart {json.dumps(chart)}")
+    for wrong, wanted in [("mode=hold", "write observe or lend"), ("metrics.podMonitor=true", "write 0.0.0.0:9099")]:
+        refused = subprocess.run(HELM + ["template", "sidelane", CHART, "--set", wrong], capture_output=True, text=True)
+        if refused.returncode == 0 or wanted not in refused.stderr:
+            raise Failure(f"{wrong}: {refused.stderr}")
+    values = ["--set", "metrics.listen=0.0.0.0:9099,metrics.podMonitor=true"]
+    monitored = objects_of(HELM + ["template", "sidelane", CHART, *values])["PodMonitor"]
+    return f"a PodMonitor reads port {monitored['spec']['podMetricsEndpoints'][0]['portNumber']}"
+
+
+def objects_of(command):
+    """Returns the objects that a command prints, by their kind, as far as base and chart have to agree."""
+    rendered = subprocess.run(command, capture_output=True, text=True)
+    if rendered.returncode != 0:
+        raise Failure(rendered.stderr)
+    objects = {one["kind"]: one for one in yaml.safe_load_all(rendered.stdout) if one}
+    config = objects["ConfigMap"]
+    config["metadata"]["name"] = "sidelane"
+    config["data"] = tomllib.loads(config["data"]["sidelane.toml"])
+    daemons = objects["DaemonSet"]
+    template = daemons["spec"]["template"]
+    template["metadata"].pop("annotations", None)
+    for labels in [daemons["metadata"]["labels"], template["metadata"]["labels"], daemons["spec"]["selector"]["matchLabels"]]:
+        labels.pop("app.kubernetes.io/instance", None)
+    pod = template["spec"]
+    pod["volumes"] = {volume["name"]: volume for volume in pod["volumes"]}
+    pod["volumes"]["config"]["configMap"]["name"] = "sidelane"
+    for one in pod["containers"]:
+        one.pop("imagePullPolicy", None)
+        one["volumeMounts"] = {mount["name"]: {"readOnly": False, **mount} for mount in one["volumeMounts"]}
+    return objects
+
+
 def commands_of_the_guide_work():
     """The blocks of docs/guides/kubernetes.md, as printed, but for those of docker."""
     cluster.delete_pod("batch")
-    cluster.delete_pod("redis")
     clone = f"{cluster.dir}/clone"
     shutil.copytree(f"{root}/packaging/kubernetes", f"{clone}/packaging/kubernetes")
     # The CPUs of this machine are no siblings for the kernel.
-    with open(f"{clone}/packaging/kubernetes/sidelane.toml", "r+") as file:
-        text = file.read().replace("[policy]\n", '[policy]\nsiblings = ["0,1"]\n')
-        file.seek(0)
-        file.write(text)
+    for mode in ["observe", "lend"]:
+        replace_in(f"{clone}/packaging/kubernetes/{mode}/sidelane.toml", "[policy]\n", '[policy]\nsiblings = ["0,1"]\n')
     with open(f"{root}/docs/guides/kubernetes.md") as file:
         blocks = file.read().split("<!-- run by make test-kubernetes -->\n```sh\n")[1:]
-    lines = [line for block in blocks for line in block.split("```")[0].splitlines()]
-    environment = {**os.environ, "PATH": f"{cluster.bin}:{os.environ['PATH']}", "KUBECONFIG": cluster.kubeconfig}
-    for line in lines:
-        ended = subprocess.run(["sh", "-c", line], capture_output=True, text=True, cwd=clone, env=environment)
-        if ended.returncode != 0:
-            raise Failure(f"{line}: {ended.stdout}{ended.stderr}")
-        if "rollout status" in line:
+    path = f"{cluster.bin}:{binaries}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "KUBECONFIG": cluster.kubeconfig}
+    said = ""
+    for block in [block.split("```")[0] for block in blocks]:
+        if "sidelane estimate" in block:
+            wait_for_recording()
+        if "example/service.yaml" in block:
             give_real_time("sidelane")
+        ended = subprocess.run(["sh", "-e", "-c", block], capture_output=True, text=True, cwd=clone, env=environment)
+        if ended.returncode != 0:
+            raise Failure(f"{block}: {ended.stdout}{ended.stderr}")
+        if "sidelane estimate" in block:
+            said = ended.stdout
+            cluster.delete_pod("redis")
+    if "batch, CPU time" not in said:
+        raise Failure(f"the report of the cluster is {said}")
     wait_until("the agent's pod has ended", lambda: not status(), 60)
-    return f"{len(lines)} commands"
+    return f"{len(blocks)} blocks; the report:\n{said}"
+
+
+def wait_for_recording():
+    """Lets a client ask redis until a recording of it is complete."""
+    client = subprocess.Popen(redis_cli("-r", "-1", "-i", "0.005", "ping"), stdout=subprocess.DEVNULL)
+    try:
+        wait_until("a recording is complete", lambda: glob.glob("/var/lib/sidelane/default*redis/*.sidelane"), 100)
+    finally:
+        client.terminate()
+        client.wait(10)
+
+
+def replace_in(path, old, new):
+    with open(path, "r+") as file:
+        text = file.read().replace(old, new)
+        file.seek(0)
+        file.write(text)
 
 
 def give_real_time(namespace):
@@ -364,6 +432,7 @@ TESTS = [
     lanes_are_registered_again_when_the_kubelet_restarts,
     pods_run_on_when_containerd_restarts,
     nothing_stays_when_all_have_ended,
+    chart_has_the_objects_of_the_base,
     commands_of_the_guide_work,
 ]
 
