@@ -616,8 +616,9 @@ impl Scene {
     fn signal(&mut self, number: i32) {
         if !self.has_ended() {
             let pid = self.pid();
-            let handles_itself =
-                [libc::SIGSTOP, libc::SIGTSTP, libc::SIGCONT].contains(&number) || is_handled(pid, number);
+            // The shell that puts Sidelane into a group may not have become Sidelane yet; its handlers are not inherited.
+            let handles_itself = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGCONT].contains(&number)
+                || is_sidelane(pid) && is_handled(pid, number);
             self.may_end_by_signal |= !handles_itself;
             self.running().signal(number);
         }
@@ -975,15 +976,11 @@ impl Scene {
 /// Returns whether a process catches, blocks or ignores a POSIX signal.
 fn is_handled(pid: u32, number: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let has = |mask: &str, number: i32| {
-        status
-            .lines()
-            .find_map(|line| u64::from_str_radix(line.strip_prefix(mask)?.trim(), 16).ok())
-            .is_some_and(|bits| bits >> (number - 1) & 1 == 1)
+    let mask = |line: &str| {
+        let bits = ["SigBlk:", "SigIgn:", "SigCgt:"].iter().find_map(|name| line.strip_prefix(name))?;
+        u64::from_str_radix(bits.trim(), 16).ok()
     };
-    // A thread that starts another one blocks all signals for a moment, whether Sidelane handles them or not.
-    let is_blocked = has("SigBlk:", number) && !has("SigBlk:", libc::SIGSEGV);
-    is_blocked || has("SigIgn:", number) || has("SigCgt:", number)
+    status.lines().filter_map(mask).any(|bits| bits >> (number - 1) & 1 == 1)
 }
 
 fn run_tool(words: &[&str]) {
