@@ -616,7 +616,7 @@ impl Scene {
     fn signal(&mut self, number: i32) {
         if !self.has_ended() {
             let pid = self.pid();
-            // The shell that puts Sidelane into a group may not have become Sidelane yet; its handlers are not inherited.
+            // The shell that puts Sidelane into a group catches SIGINT, and Sidelane does not inherit that.
             let handles_itself = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGCONT].contains(&number)
                 || is_sidelane(pid) && is_handled(pid, number);
             self.may_end_by_signal |= !handles_itself;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -255,9 +255,10 @@ impl Running {
         drop(self.child.stdin.take());
         let ended = holds_within(END_TIMEOUT, || self.has_ended());
         assert!(ended, "sidelane has not ended within {END_TIMEOUT:?}:\n{}", self.errors());
-        let code = self.child.wait().expect("an ended child can be waited for").code();
+        let status = self.child.wait().expect("an ended child can be waited for");
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("another directory"));
-        let ended = Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir };
+        let (stdout, stderr) = (text(&dir, "stdout"), text(&dir, "stderr"));
+        let ended = Finished { code: status.code(), status, stdout, stderr, dir };
         ended.check_ledger();
         ended
     }
@@ -288,6 +289,7 @@ impl Drop for Running {
 pub struct Finished {
     /// Exit code of the run; `None` if a POSIX signal ended it.
     pub code: Option<i32>,
+    status: ExitStatus,
     /// Text on standard output.
     pub stdout: String,
     /// Text on standard error.
@@ -347,7 +349,7 @@ impl Finished {
 
 impl fmt::Display for Finished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "exit code {:?}\nstdout: {}\nstderr: {}", self.code, self.stdout, self.stderr)
+        write!(f, "{}\nstdout: {}\nstderr: {}", self.status, self.stdout, self.stderr)
     }
 }
 
