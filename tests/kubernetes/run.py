@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import urllib.request
 
 import yaml
 
@@ -34,6 +35,9 @@ root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 cluster = Cluster(binaries, cache)
 HELM = [f"{cluster.bin}/helm"]
 CHART = f"{root}/packaging/kubernetes/chart"
+# How long batch beside a loaded service is measured, and what it had in a pod.
+MEASURED_S = 15
+of_pod = {}
 # Other tests with an agent wait for this lock.
 lanes_lock = open(os.path.join(tempfile.gettempdir(), "sidelane-tests-lanes.lock"), "w")
 
@@ -105,6 +109,8 @@ def cpu_ns(name):
 
 
 def start_agent():
+    global metrics_port
+    metrics_port = free_port()
     file = cluster.write("sidelane.toml", f"""
         kubernetes = true
         [policy]
@@ -112,7 +118,7 @@ def start_agent():
         siblings = ["0,1"]
         [lanes]
         [metrics]
-        listen = "127.0.0.1:{free_port()}"
+        listen = "127.0.0.1:{metrics_port}"
         [audit]
         file = "{cluster.dir}/audit.jsonl"
         """)
@@ -256,6 +262,69 @@ def pods_run_on_when_containerd_restarts():
     cluster.delete_pod("batch")
     took = start_batch()
     return f"a new pod runs after {took:.1f} s"
+
+
+def batch_has_the_idle_time_of_a_loaded_service():
+    with loaded():
+        before = lane_times()
+        time.sleep(MEASURED_S)
+        passed = {account: after - before.get(account, 0) for account, after in lane_times().items()}
+    idle = {kind: seconds for (beside, kind), seconds in passed.items() if beside == "idle"}
+    busy = sum(seconds for (beside, _), seconds in passed.items() if beside == "busy")
+    of_pod["idle"] = 100 * idle["batch"] / sum(idle.values())
+    of_pod["overlap"] = 100 * passed[("overlap", "")] / busy
+    return shares_text(of_pod)
+
+
+def run_gives_batch_as_much():
+    """The same batch beside the same redis and load, by `sidelane run` instead of the agent."""
+    cluster.delete_pod("batch")
+    redis_pid = read(group_of("redis", "cpuset") + "/cgroup.procs").split()[0]
+    file = f"{cluster.dir}/run.json"
+    run = [f"{binaries}/sidelane", "run", "--service", f"pid:{redis_pid}", "--lanes", f"{SERVICE_CPU}:{LANE}", "--json", file]
+    with loaded():
+        batch = ["timeout", str(MEASURED_S), "sh", "-c", "while :; do :; done"]
+        ended = subprocess.run([*run, "--", *batch], capture_output=True, text=True)
+    if not os.path.exists(file):
+        raise Failure(ended.stderr)
+    figures = json.loads(read(file))["rows"][0]
+    of_run = {"idle": figures["idle_batch_percent"], "overlap": figures["overlap_percent"]}
+    text = f"{shares_text(of_run)}; in the pod {shares_text(of_pod)}"
+    if of_pod["idle"] < of_run["idle"] - 5 or of_pod["overlap"] > of_run["overlap"] + 1:
+        raise Failure(text)
+    return text
+
+
+@contextlib.contextmanager
+def loaded():
+    """While redis has requests that take a tenth of its CPU."""
+    client = redis_cli("-r", "-1", "-i", "0.002", "eval", "for i = 1, 50000 do end", "0")
+    client = subprocess.Popen(client, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        client.terminate()
+        client.wait(10)
+
+
+def lane_times():
+    """Returns the seconds of each account of the lane, and of its overlap, since the agent's start."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().split("\n")
+    times = {}
+    for line in lines:
+        name, _, rest = line.partition("{")
+        labels, _, value = rest.partition("} ")
+        labels = dict(label.split("=") for label in labels.replace('"', "").split(",") if label)
+        if name == "sidelane_lane_time_seconds_total" and labels["cpu"] == LANE:
+            times[(labels["beside"], labels["kind"])] = float(value)
+        elif name == "sidelane_lane_overlap_seconds_total" and labels["cpu"] == LANE:
+            times[("overlap", "")] = float(value)
+    return times
+
+
+def shares_text(shares):
+    return f"{shares['idle']:.1f} % of the idle time, overlap {shares['overlap']:.2f} %"
 
 
 def nothing_stays_when_all_have_ended():
@@ -431,7 +500,9 @@ TESTS = [
     pods_run_on_when_the_agent_is_killed,
     lanes_are_registered_again_when_the_kubelet_restarts,
     pods_run_on_when_containerd_restarts,
+    batch_has_the_idle_time_of_a_loaded_service,
     nothing_stays_when_all_have_ended,
+    run_gives_batch_as_much,
     chart_has_the_objects_of_the_base,
     commands_of_the_guide_work,
 ]
