@@ -53,7 +53,7 @@ impl Adaptation {
         let (noise, bound) = (self.noise?, self.p99_bound());
         let (load, differ) = (self.load * 100.0, (noise - 1.0) * 100.0);
         Some(format!(
-            "Equal runs without batch differ by {differ:.0} % in p99 here, so the load is {load:.0} %, and p99 may be \
+            "Equal runs without batch differ by {differ:.0} % in p99 here: the load is {load:.0} %, and p99 may be \
              {bound:.2}× alone"
         ))
     }

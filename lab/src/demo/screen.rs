@@ -68,22 +68,24 @@ fn numbers(result: &ResultFile, ink: Ink) -> String {
     .concat()
 }
 
-/// Returns p99 of each setting as a bar.
+/// Returns p99 of each setting as a bar. The bars are those ratios to alone that the numbers show: medians over the
+/// rounds of pairs, which the medians of each setting need not have.
 fn bars(result: &ResultFile, ink: Ink) -> String {
-    let p99_us = |setting: &str| {
+    let value = |(setting, name): &(&'static str, &'static str)| {
         let row = row(result, setting)?;
-        row.get("socket_p99_us").or_else(|| row.get("p99_us"))
+        let p99_us = row.get("socket_p99_us").or_else(|| row.get("p99_us"));
+        match *setting {
+            "alone" => Some((*name, 1.0, Unit::Us.human(p99_us?))),
+            _ => row.get("p99_over_alone").map(|ratio| (*name, ratio, format!("{ratio:.2}×"))),
+        }
     };
-    let values: Vec<(&str, f64)> =
-        SETTINGS.iter().filter_map(|(setting, name)| Some((*name, p99_us(setting)?))).collect();
-    let Some(most) = values.iter().map(|(_, us)| *us).reduce(f64::max).filter(|most| *most > 0.0) else {
-        return String::new();
-    };
-    let line = |(name, us): &(&str, f64)| {
-        let cells = ((us / most * CELLS as f64).round() as usize).max(1);
+    let values: Vec<(&str, f64, String)> = SETTINGS.iter().filter_map(value).collect();
+    let most = values.iter().map(|(_, ratio, _)| *ratio).fold(1.0, f64::max);
+    let line = |(name, ratio, label): &(&str, f64, String)| {
+        let cells = ((ratio / most * CELLS as f64).round() as usize).max(1);
         let bar = "█".repeat(cells);
         let bar = if *name == "without Sidelane" { ink.red(&bar) } else { ink.green(&bar) };
-        format!("p99 {name:width$}{bar} {}\n", Unit::Us.human(*us), width = NAME_WIDTH - "p99 ".len())
+        format!("p99 {name:width$}{bar} {label}\n", width = NAME_WIDTH - "p99 ".len())
     };
     values.iter().map(line).collect()
 }
@@ -170,7 +172,7 @@ mod tests {
         let settings = json!({
             "lanes": "0:1", "batch": "matrix", "load_percent": 50.0, "rounds_count": 8, "run_s": 1.5,
             "sibling": "emulated sibling, 40 %",
-            "adaptation": "Equal runs without batch differ by 8 % in p99 here, so the load is 50 %, and p99 may be 1.08× alone",
+            "adaptation": "Equal runs without batch differ by 8 % in p99 here: the load is 50 %, and p99 may be 1.08× alone",
         });
         let mut result = ResultFile::new(
             sidelane_diagnostics::machine::describe(sidelane_host::topology::PairKind::Declared),
