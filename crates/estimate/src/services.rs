@@ -1,7 +1,6 @@
 //! Estimates of several services, as of all nodes of a cluster: a line for each, and what they would give together.
 
 use serde_json::{Map, json};
-use sidelane_diagnostics::note::notes_as_text;
 use sidelane_report::ResultFile;
 use sidelane_report::grid::{Grid, Ink};
 
@@ -72,20 +71,26 @@ impl ServiceEstimates {
         rows.push(vec!["together".into(), String::new(), range_text(hours, least, most), String::new(), String::new()]);
         let titles = ["", "busy", "batch, CPU time a day", "p99 alone", "p99 beside batch"];
         let table = Grid::draw_indented(&titles, &rows, width, INDENT, ink);
-        let silent = (!self.silent.is_empty())
-            .then(|| ("left out", format!("{} answered no request while they were recorded", self.silent.join(", "))));
-        let notes = self.services.iter().flat_map(|(name, estimate)| {
-            notes_as_text(estimate.notes()).into_iter().map(move |note| ("note", format!("{name}: {note}")))
-        });
-        let next = "name the folder of one service: each policy, and the command that lends its lanes".to_owned();
-        let lines = [("next", next), ("assumed", self.services[0].1.assumption())];
+        let noted: Vec<&str> =
+            self.services.iter().filter(|(_, estimate)| estimate.has_notes()).map(|(name, _)| name.as_str()).collect();
+        let lines = [
+            ("next", "name the folder of one service: each policy, and the command that lends its lanes".to_owned()),
+            ("assumed", self.services[0].1.assumption()),
+            ("limited", list_text(&noted, "the estimate of each has notes on what limits it")),
+            ("left out", list_text(&self.silent, "no request was answered during the recording")),
+        ];
         let lines: String = lines
             .into_iter()
-            .chain(silent)
-            .chain(notes)
+            .filter(|(_, text)| !text.is_empty())
             .map(|(name, text)| format!("{INDENT}{name:<13}{text}\n"))
             .collect();
         let count = self.services.len();
         format!("sidelane: batch would have {cpus} CPUs all day beside {count} services\n{table}{lines}")
     }
+}
+
+/// Returns names and what holds of them; empty without names.
+fn list_text<T: AsRef<str>>(names: &[T], what: &str) -> String {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    if names.is_empty() { String::new() } else { format!("{}: {what}", names.join(", ")) }
 }

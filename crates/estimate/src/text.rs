@@ -118,9 +118,9 @@ impl Estimate {
         &self.outcomes[0]
     }
 
-    /// Returns what limits the estimate.
-    pub(crate) fn notes(&self) -> &[Note] {
-        &self.notes
+    /// Returns whether something limits the estimate.
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
     }
 
     fn keeps_objective(&self, outcome: &Outcome) -> bool {
