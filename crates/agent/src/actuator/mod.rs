@@ -182,6 +182,12 @@ impl Actuator {
         self.trees.get_mut(root).into_iter().for_each(|tree| tree.follow_owner(dir));
     }
 
+    /// Takes in which CPUs the owner of the followed containers gives them.
+    pub fn take_owners_list(&mut self, cpus: &CpuSet) -> Result<()> {
+        let Self { trees, guardian, .. } = self;
+        trees.values_mut().try_for_each(|tree| tree.take_owners_list(cpus, guardian))
+    }
+
     /// Leaves a container unchanged: its list of CPUs, if it has one, stays as it was found.
     fn leave_alone(&mut self, container: &Container) -> Result<()> {
         for hierarchy in Hierarchy::all() {

@@ -110,6 +110,22 @@ impl HeldTree {
         self.followed.insert(dir.to_owned());
     }
 
+    /// Takes the list that the owner last wrote for each followed container, where the owner tells: the list may be one
+    /// that the container was given here, too, and then the cgroup does not show who wrote it.
+    pub fn take_owners_list(&mut self, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+        let is_other = |dir: &&PathBuf| {
+            let found = self.found.lists.get(*dir).and_then(|list| list.parse::<CpuSet>().ok());
+            self.groups.contains_key(*dir) && found.as_ref() != Some(cpus)
+        };
+        let changed: Vec<PathBuf> = self.followed.iter().filter(is_other).cloned().collect();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        self.found.lists.extend(changed.into_iter().map(|dir| (dir, cpus.to_string())));
+        self.note_groups();
+        self.update_guardian_entry(guardian)
+    }
+
     /// Leaves a container unchanged until it is added to the tree.
     pub fn leave_alone(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
         if self.left_alone.insert(dir.to_owned()) { self.restore_changed_lists(guardian).map(drop) } else { Ok(()) }
@@ -406,6 +422,21 @@ mod tests {
         assert_eq!([&one, &two].map(|dir| tree.allowed_cpus(dir)), [parse_cpus("5-6"), parse_cpus("0-3")]);
         tree.release_container(&one, &mut guardian).unwrap();
         assert!(tree.found.lists[&one].trim() == "5-6", "the owner gets back what it wrote last");
+    }
+
+    #[test]
+    fn followed_container_gets_back_what_its_owner_tells() {
+        let groups = Groups::with_groups(&[("b", "0-3")]);
+        let (mut guardian, one) = (reading_guardian(), groups.dir("b/one"));
+        let mut tree = HeldTree::read(&groups.dir("b"), &mut guardian).unwrap();
+        tree.confine_new_batch(BTreeSet::new(), Some(parse_cpus("2")));
+        tree.write_targets().unwrap();
+        // The owner has written the list that the container would have anyway.
+        groups.write_list("b/one", "2");
+        assert_eq!(tree.add_container(&one, &mut guardian).unwrap(), parse_cpus("0-3"), "it seems to be inherited");
+        tree.follow_owner(&one);
+        tree.take_owners_list(&parse_cpus("2"), &mut guardian).unwrap();
+        assert_eq!((tree.allowed_cpus(&one), tree.found.lists[&one].as_str()), (parse_cpus("2"), "2"));
     }
 
     #[test]

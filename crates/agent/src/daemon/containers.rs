@@ -11,7 +11,7 @@ use super::{Agent, MAKING_NS};
 use crate::actuator::TakeError;
 use crate::choice::moves_containers;
 use crate::config::Kind;
-use crate::discover::{Container, ContainerId, NewBatchGroup};
+use crate::discover::{Container, ContainerId, NewBatchGroup, kubelet};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Resource};
 use crate::tracked::ContainerAssignment;
@@ -50,7 +50,19 @@ impl Agent {
         let has_lanes = self.tracked.containers.get(slot).is_some_and(|contained| contained.container.lanes.is_some());
         if let Some(actuator) = self.actuator.as_mut().filter(|_| has_lanes) {
             actuator.follow_owner(slot);
+            self.take_kubelets_lists();
         }
+    }
+
+    /// Takes in which CPUs the kubelet gives containers with lanes: they get these back, whatever they had here.
+    pub(super) fn take_kubelets_lists(&mut self) {
+        let has_lanes = self.tracked.containers.iter().any(|(_, contained)| contained.container.lanes.is_some());
+        let actuator = self.actuator.as_mut().filter(|_| has_lanes);
+        let taken = match actuator.and_then(|actuator| Some((actuator, kubelet::shared_cpus()?))) {
+            Some((actuator, cpus)) => actuator.take_owners_list(&cpus),
+            None => Ok(()),
+        };
+        taken.unwrap_or_else(|error| self.note_error(error));
     }
 
     fn release_gone_container(&mut self, id: &ContainerId) {

@@ -395,6 +395,7 @@ impl Agent {
 
     /// Restores settings that other processes have changed.
     pub(super) fn restore_changed_settings(&mut self) {
+        self.take_kubelets_lists();
         let (changes, failed) =
             self.actuator.as_mut().map_or_else(Default::default, Actuator::restore_changed_settings);
         self.stats.repaired += changes as u64;

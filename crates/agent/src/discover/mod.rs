@@ -10,6 +10,7 @@ mod containers;
 mod cpu_demand;
 mod found;
 mod groups;
+pub mod kubelet;
 mod pods;
 mod problem;
 mod processes;
