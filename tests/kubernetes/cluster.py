@@ -24,6 +24,7 @@ import urllib.request
 NODE = "node"
 TOKEN = "sidelane-test"
 SUBNET = "10.88.0.0/24"
+NODE_ADDRESS = "10.89.0.1"
 # Folders with fixed names: of the kubelet's device plugins, of pods' logs, of containerd's shims, of recordings.
 FOLDERS = ["/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd", "/var/lib/sidelane"]
 # Until a step of the machine counts as failed.
@@ -102,6 +103,8 @@ class Cluster:
 
     def run(self):
         subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        # A kubelet refuses an address of 127.0.0.0/8, and without one the API server does not find it.
+        subprocess.run(["ip", "address", "add", f"{NODE_ADDRESS}/32", "dev", "lo"], check=True)
         for folder in FOLDERS:
             if not os.path.isdir(folder):
                 os.makedirs(folder)
@@ -131,7 +134,7 @@ class Cluster:
             "--cert-dir", certs, "--token-auth-file", tokens, "--authorization-mode", "Node,RBAC",
             "--service-account-issuer", "https://sidelane.test", "--service-account-key-file", key,
             "--service-account-signing-key-file", key, "--service-cluster-ip-range", "127.64.0.0/24",
-            "--endpoint-reconciler-type", "none", "--allow-privileged",
+            "--endpoint-reconciler-type", "none", "--allow-privileged", "--kubelet-preferred-address-types", "InternalIP",
         )
         self.kubeconfig = self.write("kubeconfig", json.dumps({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -184,7 +187,7 @@ class Cluster:
         wait_until("containerd is ready", lambda: self.ctr("version").returncode == 0)
         self.write("kubelet.json", json.dumps({
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "clusterDomain": "cluster.local",
-            "address": "127.0.0.1", "port": free_port(), "healthzPort": 0,
+            "address": NODE_ADDRESS, "port": free_port(), "healthzPort": 0,
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs", "failCgroupV1": False, "failSwapOn": False, "makeIPTablesUtilChains": False,
@@ -197,7 +200,7 @@ class Cluster:
         }))
         self.start(
             "kubelet", f"{self.bin}/kubelet", "--kubeconfig", self.kubeconfig, "--config", f"{self.dir}/kubelet.json",
-            "--hostname-override", NODE, "--node-ip", "127.0.0.1",
+            "--hostname-override", NODE, "--node-ip", NODE_ADDRESS,
         )
 
     # ---- Images ----
