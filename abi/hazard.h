@@ -21,7 +21,7 @@
 
 #define SIDELANE_HAZARD_MAGIC 0x6472617a61687364ull /* "dshazard", little-endian */
 #define SIDELANE_HAZARD_VERSION 1
-#define SIDELANE_HAZARD_SERVERS 2
+#define SIDELANE_HAZARD_SERVERS 4
 
 /* Hazards of a server, as bit numbers. Bits 5 and 6 are for hazards that the proxy itself
  * notices; they are unused here. */

@@ -7,7 +7,7 @@ pub const HAZARD_MAGIC: u64 = 0x6472_617a_6168_7364;
 /// Version of the format of hazards.
 pub const HAZARD_VERSION: u32 = 1;
 /// Number of servers in one page.
-pub const HAZARD_SERVERS: usize = 2;
+pub const HAZARD_SERVERS: usize = 4;
 
 /// Bits of [`HazardWord::hazards`], by number: `enum sidelane_hazard`. Bits 5 and 6 are hazards that the proxy itself
 /// notices (`unreachable`, `failing`).

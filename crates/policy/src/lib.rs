@@ -25,16 +25,16 @@
 //! - `cpus`: constant input leads to a constant result (`tests/cpus/properties.rs`: `holmes_stops_acting_on_constant_input`).
 //! - `cpus`: the policy asks only for what is possible (`tests/cpus/properties.rs`:
 //!   `holmes_actions_are_always_possible`).
-//! - `hedge`: the active server has no lasting hazard while the other server has none (`tests/hedge/properties.rs`:
-//!   `active_server_has_no_lasting_hazard_if_backup_has_none`).
+//! - `hedge`: the active server has no lasting hazard while a backup has none (`tests/hedge/properties.rs`:
+//!   `active_server_has_no_lasting_hazard_if_a_backup_has_none`).
 //! - `hedge`: requests return to a server only after a passing hazard, and when it is well
-//!   (`tests/hedge/properties.rs`: `swaps_alternate_and_only_backup_requests_are_resent`).
+//!   (`tests/hedge/properties.rs`: `swaps_go_to_the_best_and_only_backup_requests_are_resent`).
 //! - `hedge`: hedges cost no more than successes paid for (`tests/hedge/properties.rs`:
 //!   `hedges_never_exceed_initial_and_added_budget`).
 //! - `hedge`: without a backup the policy only observes (`tests/hedge/properties.rs`:
 //!   `without_a_backup_the_policy_takes_no_action`).
-//! - `hedge`: one of the two servers always stays in service (`tests/hedge/outliers.rs`:
-//!   `at_most_one_server_is_ejected_for_30_to_300_s`).
+//! - `hedge`: one server always stays in service (`tests/hedge/outliers.rs`:
+//!   `all_servers_but_one_may_be_ejected_for_30_to_300_s`).
 //! - `hedge`: a server that answers more than half of its requests is not ejected (`tests/hedge/outliers.rs`:
 //!   `server_that_answers_most_requests_is_not_ejected`).
 //! - `hedge`: one server that can be used always has its full share (`tests/hedge/drains.rs`:

@@ -25,10 +25,8 @@ pub enum Protocol {
 /// Configuration of a proxy.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address of the server that is active at first.
-    pub active: SocketAddr,
-    /// Address of the second server; `None` for a proxy with one server.
-    pub backup: Option<SocketAddr>,
+    /// Addresses of the servers: the one that is active at first, and its backups.
+    pub servers: Vec<SocketAddr>,
     /// Protocol that clients and servers use.
     pub protocol: Protocol,
     /// HTTP methods or Redis commands that are safe to repeat.

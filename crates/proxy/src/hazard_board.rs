@@ -9,11 +9,12 @@ use sidelane_formats::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardHead,
 use sidelane_host::eventfd::EventFd;
 use sidelane_host::shared_mapping::SharedMapping;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Hazards, Server};
+use sidelane_policy::hedge::{Hazards, SERVERS_MAX, Server};
 
 const BYTES: usize = 4096;
+const _: () = assert!(HAZARD_SERVERS == SERVERS_MAX, "the format has a word for each server");
 
-/// Board with the hazards of both servers, shared by their watchers and the proxy.
+/// Board with the hazards of all servers, shared by their watchers and the proxy.
 #[derive(Debug)]
 pub struct HazardBoard {
     memory: SharedMapping<HazardWord>,
@@ -72,11 +73,11 @@ mod tests {
     fn published_hazard_is_read_and_notifies_once() {
         let board = HazardBoard::new().unwrap();
         let gc: Hazards = [Hazard::JvmGc].into_iter().collect();
-        board.publish(Server::Second, gc, 100);
-        board.publish(Server::Second, gc, 200);
-        assert_eq!((board.hazards(Server::First), board.hazards(Server::Second)), (Hazards::NONE, gc));
+        board.publish(Server::ALL[1], gc, 100);
+        board.publish(Server::ALL[1], gc, 200);
+        assert_eq!((board.hazards(Server::FIRST), board.hazards(Server::ALL[1])), (Hazards::NONE, gc));
         assert!(board.changed.clear() && !board.changed.clear());
-        assert_eq!(board.hazard_word(Server::Second).read().since_ns, 100);
+        assert_eq!(board.hazard_word(Server::ALL[1]).read().since_ns, 100);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Proxy in front of two servers (Tailor, thesis §4.2.2 and §4.2.3).
+//! Proxy in front of a server and its backups (Tailor, thesis §4.2.2 and §4.2.3).
 //!
 //! - [`request_table`]: decides which server gets each request and which answer counts, and keeps the counts. No I/O.
 //! - [`http`], [`resp`]: the protocols. No I/O.
@@ -14,6 +14,8 @@
 //!
 //! - A request that is not safe to repeat runs at most once, and each request ends once (`tests/histories.rs`:
 //!   `unrepeatable_requests_are_sent_once_and_each_ends_once`).
+//! - A request waits at two servers at most (`tests/histories.rs`:
+//!   `unrepeatable_requests_are_sent_once_and_each_ends_once`).
 //! - Redis replies come in the client's order, each once (`tests/reply_queue.rs`:
 //!   `replies_come_in_the_clients_order_each_once`).
 //! - Any bytes, however split, are read or refused, and never in two ways (`tests/fuzz.rs`:
@@ -23,7 +25,7 @@
 //!   `memory_does_not_grow_with_the_commands_that_are_answered`).
 //! - A connection with a half-written request is not used again (`tests/edge/http.rs`:
 //!   `early_answer_leaves_no_half_sent_request_behind`).
-//! - A failure counts against the server that failed, also if the other server answers the client
+//! - A failure counts against the server that failed, also if another server answers the client
 //!   (`tests/edge/outliers.rs`: `lost_connection_counts_though_the_backup_answers`).
 //! - A client cannot hold a server's connection by sending slowly (`src/edge/pace.rs`:
 //!   `client_below_500_bytes_per_second_is_late`).
@@ -41,7 +43,7 @@
 //!   `request_continues_the_trace_of_its_client`, `spans_of_proxy_and_server_sum_to_the_latency`).
 //! - An export delays no request: what the queue has no room for is counted (`src/export.rs`:
 //!   `slow_requests_wait_and_those_beyond_are_counted`).
-//! - No client waits for a stopped or killed server while the other server is there
+//! - No client waits for a stopped or killed server while another server is there
 //!   (`crates/sidelane/tests/proxy/hazards.rs`: `stopped_server_is_replaced_without_waiting_for_it`,
 //!   `a_killed_server_is_replaced_comes_back_and_is_warmed_up`).
 //! - A client that exceeds a limit gets an error, and other clients are still served

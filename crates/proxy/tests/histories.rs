@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sidelane_policy::hedge::{Attempt, Hazards, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server};
+use sidelane_policy::hedge::{Attempt, Hazards, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, SERVERS_MAX, Server};
 use sidelane_proxy::request_table::{
     Effect, Label, Loss, NextStep, Quality, RequestClass, RequestEnd, RequestId, RequestTable, TableConfig, Verdict,
 };
@@ -34,7 +34,7 @@ enum Step {
 }
 
 fn server() -> impl Strategy<Value = Server> {
-    prop_oneof![Just(Server::First), Just(Server::Second)]
+    (0..SERVERS_MAX).prop_map(|index| Server::ALL[index])
 }
 
 fn loss() -> impl Strategy<Value = Loss> {
@@ -66,8 +66,8 @@ struct RequestFacts {
     is_repeatable: bool,
     /// Number of times that servers may have executed the request.
     carried_out: u32,
-    /// Server that answered with a failure while the other copy was unanswered.
-    kept: Option<Server>,
+    /// Servers that answered with a failure while another copy was unanswered.
+    kept: Vec<Server>,
     /// Whether the request must stay at the first server.
     stays: bool,
     forwarded: u32,
@@ -88,8 +88,8 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(mode: Mode, has_backup: bool, unsafe_stay: bool) -> Self {
-        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
+    fn new(mode: Mode, servers: usize, unsafe_stay: bool) -> Self {
+        let roles = RolesConfig { mode, servers, warm_up_ns: 200, probe_ns: 100, pause_ns: 50, out_ns: 300 };
         let budget = HedgeBudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
         let table = RequestTable::new(TableConfig { roles, budget, last: 8, unsafe_stay });
         Self { table, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0, unsafe_stay }
@@ -102,7 +102,7 @@ impl Simulation {
                 let class = RequestClass { is_repeatable, follows: None, label: Label::from_text(b"GET /") };
                 let (request_id, to) = self.table.admit(self.now, class, ());
                 let stays = self.unsafe_stay && !is_repeatable;
-                assert!(!stays || to == Server::First);
+                assert!(!stays || to == Server::FIRST);
                 self.truth.insert(request_id.number, RequestFacts { is_repeatable, stays, ..RequestFacts::default() });
                 self.out.push((request_id, to));
             }
@@ -129,9 +129,17 @@ impl Simulation {
                 self.hedges += 1;
                 let truth = &self.truth[&request_id.number];
                 assert!(truth.is_repeatable && truth.forwarded == 0 && !truth.given_up && !truth.has_left, "{truth:?}");
-                self.out.push((request_id, to));
+                self.add_copy(request_id, to);
             }
         }
+    }
+
+    /// Sends a copy. A request is at two servers at most.
+    fn add_copy(&mut self, request_id: RequestId, to: Server) {
+        let at: Vec<Server> =
+            self.out.iter().filter(|(out, _)| *out == request_id).map(|(_, server)| *server).collect();
+        assert!(at.len() <= 1 && !at.contains(&to), "{at:?} and {to:?}");
+        self.out.push((request_id, to));
     }
 
     fn take_copy(&mut self, index: usize) -> Option<(RequestId, Server)> {
@@ -142,18 +150,18 @@ impl Simulation {
         let Some((request_id, by)) = self.take_copy(index) else { return };
         let truth = self.truth.get_mut(&request_id.number).unwrap();
         truth.carried_out += 1;
-        let is_other_out = self.out.contains(&(request_id, by.other()));
+        let is_other_out = self.out.iter().any(|(out, _)| *out == request_id);
         let quality = if is_failure { Quality::Failure } else { Quality::Success };
         match self.table.record_answer(self.now, request_id, by, quality) {
             Verdict::Forward(chosen) => {
                 assert!(!is_failure || !is_other_out, "a failure won against a success that could come: {truth:?}");
-                assert!(chosen == by || (is_failure && truth.kept == Some(chosen)), "{truth:?}");
+                assert!(chosen == by || (is_failure && truth.kept.contains(&chosen)), "{truth:?}");
                 self.successes += u64::from(!is_failure);
                 self.finish_with_answer(request_id);
             }
             Verdict::Keep => {
                 assert!(is_failure && is_other_out, "{truth:?}");
-                truth.kept = Some(by);
+                truth.kept.push(by);
             }
             Verdict::Drop => self.table.count_dropped_answer(self.now, request_id, by),
         }
@@ -172,21 +180,21 @@ impl Simulation {
         match self.table.record_loss(self.now, request_id, at, loss) {
             NextStep::Send(to) => {
                 assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");
-                assert!(truth.kept != Some(to), "it was answered there: {truth:?}");
-                assert!(!truth.stays || to == Server::First, "it has to stay: {truth:?}");
-                self.out.push((request_id, to));
+                assert!(!truth.kept.contains(&to), "it was answered there: {truth:?}");
+                assert!(!truth.stays || to == Server::FIRST, "it has to stay: {truth:?}");
+                self.add_copy(request_id, to);
             }
             NextStep::Wait => {
                 let is_out = self.out.iter().any(|(out, _)| *out == request_id);
                 assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "no server works on it: {truth:?}");
             }
             NextStep::Forward(kept) => {
-                assert_eq!(truth.kept, Some(kept));
+                assert!(truth.kept.contains(&kept), "{truth:?}");
                 assert!(!self.out.iter().any(|(out, _)| *out == request_id), "another answer may come: {truth:?}");
                 self.finish_with_answer(request_id);
             }
             NextStep::GiveUp => {
-                assert!(truth.kept.is_none(), "an answer is there: {truth:?}");
+                assert!(truth.kept.is_empty(), "an answer is there: {truth:?}");
                 assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == request_id), "{truth:?}");
                 truth.given_up = true;
                 self.table.finish_request(self.now, request_id, RequestEnd::Failed(502));
@@ -233,11 +241,11 @@ proptest! {
     #[test]
     fn unrepeatable_requests_are_sent_once_and_each_ends_once(
         mode in mode(),
-        has_backup in any::<bool>(),
+        servers in 1..=SERVERS_MAX,
         unsafe_stay in any::<bool>(),
         steps in proptest::collection::vec(step(), 0..80),
     ) {
-        let mut world = Simulation::new(mode, has_backup, unsafe_stay);
+        let mut world = Simulation::new(mode, servers, unsafe_stay);
         steps.into_iter().for_each(|step| world.apply_step(step));
         world.answer_all();
         world.check_invariants();

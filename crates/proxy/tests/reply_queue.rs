@@ -1,10 +1,10 @@
 //! Random pipelines of Redis commands at simulated servers. Replies must come in the client's order, each once, from
-//! either server.
+//! any server.
 
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
-use sidelane_policy::hedge::{Hazard, Hazards, HedgeEvent, RolesConfig, Server};
+use sidelane_policy::hedge::{Hazard, Hazards, HedgeEvent, RolesConfig, SERVERS_MAX, Server};
 use sidelane_proxy::request_table::{
     Effect, Label, Quality, RequestClass, RequestEnd, RequestTable, TableConfig, Verdict,
 };
@@ -18,7 +18,7 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let server = || prop_oneof![Just(Server::First), Just(Server::Second)];
+    let server = || (0..SERVERS_MAX).prop_map(|index| Server::ALL[index]);
     prop_oneof![
         3 => any::<bool>().prop_map(|is_repeatable| Step::Ask { is_repeatable }),
         4 => server().prop_map(Step::Reply),
@@ -30,7 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
 struct Pipeline {
     table: RequestTable<()>,
     reply_queue: ReplyQueue,
-    servers: [VecDeque<Vec<u8>>; 2],
+    servers: [VecDeque<Vec<u8>>; SERVERS_MAX],
     asked: Vec<Vec<u8>>,
     got: Vec<Vec<u8>>,
 }
@@ -89,8 +89,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
     #[test]
-    fn replies_come_in_the_clients_order_each_once(steps in proptest::collection::vec(step(), 0..80)) {
-        let roles = RolesConfig { warm_up_ns: 0, ..RolesConfig::default() };
+    fn replies_come_in_the_clients_order_each_once(
+        servers in 2..=SERVERS_MAX,
+        steps in proptest::collection::vec(step(), 0..80),
+    ) {
+        let roles = RolesConfig { servers, warm_up_ns: 0, ..RolesConfig::default() };
         let table = RequestTable::new(TableConfig { roles, ..TableConfig::default() });
         let (servers, asked, got) = (Default::default(), Vec::new(), Vec::new());
         let mut pipeline = Pipeline { table, reply_queue: ReplyQueue::default(), servers, asked, got };
@@ -99,10 +102,10 @@ proptest! {
             prop_assert!(pipeline.asked.starts_with(&pipeline.got));
         }
         for _ in 0..2 * pipeline.asked.len() {
-            pipeline.apply_step(Step::Reply(Server::First));
-            pipeline.apply_step(Step::Reply(Server::Second));
+            Server::ALL.into_iter().for_each(|server| pipeline.apply_step(Step::Reply(server)));
         }
         prop_assert_eq!(&pipeline.got, &pipeline.asked);
-        prop_assert_eq!(pipeline.reply_queue.unanswered_commands(Server::First).chain(pipeline.reply_queue.unanswered_commands(Server::Second)).count(), 0);
+        let left = Server::ALL.into_iter().flat_map(|server| pipeline.reply_queue.unanswered_commands(server));
+        prop_assert_eq!(left.count(), 0);
     }
 }

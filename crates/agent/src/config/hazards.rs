@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidelane_hazards::WatchedHazards;
 use sidelane_hazards::run::options::{HazardOptions, NamedServer, OptionError};
-use sidelane_policy::hedge::SERVERS_MAX;
+use sidelane_policy::hedge::Drains;
 use sidelane_proxy::run::options::parse_listen;
 use sidelane_toml::Reader;
 
@@ -103,7 +103,7 @@ fn record_contradiction(reader: &Reader, error: &OptionError) {
             "write web/s1=127.0.0.1:9001 for the server s1 of the backend web".to_owned(),
         ),
         OptionError::TooMany(count) => {
-            ("servers", format!("has {count} servers"), format!("name at most {SERVERS_MAX}"))
+            ("servers", format!("has {count} servers"), format!("name at most {}", Drains::SERVERS_MAX))
         }
     };
     reader.record_problem(key, problem, advice);

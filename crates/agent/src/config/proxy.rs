@@ -13,7 +13,8 @@ use super::policy::{ReadTime, quote_time, quoted};
 use sidelane_hazards::WatchedHazards;
 use sidelane_proxy::run::STDOUT;
 use sidelane_proxy::run::options::{
-    FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions, THREADS_MAX, parse_listen, parse_server,
+    BACKUP_OPTION, BACKUPS_MAX, DuplicateAddress, FORWARDED, Hedge, LOG_FORMATS, ONCE_TO, PROTOCOLS, ProxyOptions,
+    THREADS_MAX, parse_listen, parse_server,
 };
 use sidelane_proxy::tls::TlsFiles;
 use sidelane_toml::Reader;
@@ -21,6 +22,7 @@ use sidelane_trace::slow_threshold::SlowThreshold;
 
 const LISTEN: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
 const SERVER: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\"";
+const BACKUPS: &str = "write a list of ADDRESS:PORT, as in [\"127.0.0.1:9002\", \"127.0.0.1:9003\"]";
 pub(super) const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
 const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
 const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
@@ -35,9 +37,7 @@ const SHORTEST: Duration = Duration::from_micros(1);
 pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
     const NO_ADDRESS: &str = "is not an address with a port";
     let listen = reader.parse_text("listen", |text| parse_listen(text).map_err(|_| NO_ADDRESS), LISTEN);
-    let server =
-        |reader: &Reader, key| reader.parse_text(key, |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
-    let (active, backup) = (server(&reader, "active"), server(&reader, "backup"));
+    let active = reader.parse_text("active", |text| parse_server(text).map_err(|_| NO_ADDRESS), SERVER);
     let listen = reader.require("listen", listen, LISTEN).ok();
     let active = reader.require("active", active, SERVER).ok();
     let reader = match listen {
@@ -46,16 +46,11 @@ pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
     };
     let is_whole = listen.is_some() && active.is_some();
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let in_words = |backup: &Option<SocketAddr>| match backup {
-        Some(backup) => in_quotes(backup),
-        None => "none: hazards are only counted".to_owned(),
-    };
     let active = reader.record_setting("active", active, nowhere, in_quotes);
-    let backup = reader.record_setting("backup", backup.map(Some), None, in_words);
-    let proxy = read_options(&reader, ProxyOptions { backup, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
+    let backups = read_backups(&reader);
+    let proxy = read_options(&reader, ProxyOptions { backups, ..ProxyOptions::new(listen.unwrap_or(nowhere), active) });
     if let Some(twice) = proxy.duplicate_address().filter(|_| is_whole) {
-        let problem = format!("is \"{}\", the same as `proxy.{}`", twice.address, twice.first);
-        reader.record_problem(twice.second, problem, "write a different address for each");
+        record_duplicate(&reader, twice);
     }
     if proxy.is_trace_unusable() {
         reader.record_problem(
@@ -67,6 +62,37 @@ pub(super) fn read_proxy(reader: Reader) -> Option<ProxyOptions> {
     check_export(&reader);
     reader.record_unknown_keys();
     is_whole.then_some(proxy)
+}
+
+/// Reads the addresses of the backups; none if they are wrong.
+fn read_backups(reader: &Reader) -> Vec<SocketAddr> {
+    let parse = |text: String| match parse_server(&text) {
+        Ok(address) => Some(address),
+        Err(_) => {
+            let problem = format!("has \"{text}\", which is not an address with a port");
+            reader.record_problem("backups", problem, BACKUPS);
+            None
+        }
+    };
+    let backups: Option<Vec<SocketAddr>> =
+        reader.list("backups", BACKUPS).and_then(|backups| backups.into_iter().map(parse).collect());
+    let count = backups.as_ref().map_or(0, Vec::len);
+    if count > BACKUPS_MAX {
+        reader.record_problem("backups", format!("has {count} addresses"), format!("write at most {BACKUPS_MAX}"));
+    }
+    reader.record_setting("backups", backups, Vec::new(), |backups| match backups.is_empty() {
+        true => "none: hazards are only counted".to_owned(),
+        false => format!("[{}]", backups.iter().map(in_quotes).collect::<Vec<_>>().join(", ")),
+    })
+}
+
+fn record_duplicate(reader: &Reader, twice: DuplicateAddress) {
+    let (key, problem) = match (twice.first, twice.second) {
+        (BACKUP_OPTION, BACKUP_OPTION) => ("backups", format!("has \"{}\" twice", twice.address)),
+        (first, BACKUP_OPTION) => ("backups", format!("has \"{}\", the same as `proxy.{first}`", twice.address)),
+        (first, second) => (second, format!("is \"{}\", the same as `proxy.{first}`", twice.address)),
+    };
+    reader.record_problem(key, problem, "write a different address for each");
 }
 
 /// Reads all keys of a `[[proxy]]` that have a default.

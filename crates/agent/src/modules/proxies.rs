@@ -67,8 +67,7 @@ impl Proxies {
 
     /// Returns whether one of the proxies uses this server.
     pub fn uses_server(&self, server: &str) -> bool {
-        let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
-        servers.flatten().any(|address| address.to_string() == server)
+        self.running.iter().flat_map(|proxy| proxy.options().servers()).any(|address| address.to_string() == server)
     }
 
     /// Prepares a proxy. A changed proxy takes over the listening socket of its predecessor, so that no client is
@@ -198,11 +197,7 @@ fn status(proxy: &RunningProxy) -> ProxyStatus {
     ProxyStatus {
         listen: proxy.address().to_string(),
         active: known.map_or(options.active, |state| state.active).to_string(),
-        servers: [Some(options.active), options.backup]
-            .into_iter()
-            .flatten()
-            .map(|server| server.to_string())
-            .collect(),
+        servers: options.servers().map(|server| server.to_string()).collect(),
         why: known.map(|state| state.why.clone()),
         draining: false,
         out_of_service: known.iter().flat_map(|state| &state.by_server).filter_map(describe_out_of_service).collect(),

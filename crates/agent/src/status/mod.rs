@@ -231,11 +231,11 @@ pub struct ProxyStatus {
     pub requests: u64,
     /// Number of requests whose answer was forwarded completely.
     pub answered: u64,
-    /// Number of requests that were sent to both servers.
+    /// Number of requests that were sent to a second server, too.
     pub hedges: u64,
-    /// Number of requests sent to both servers that the second server answered first.
+    /// Number of these requests that the second server answered first.
     pub hedge_wins: u64,
-    /// Number of times that the active server and its backup changed places.
+    /// Number of times that a backup took the place of the active server.
     pub swaps: u64,
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use sidelane_policy::hedge::SERVERS_MAX;
+use sidelane_policy::hedge::Drains;
 use thiserror::Error;
 
 use crate::WatchedHazards;
@@ -83,7 +83,7 @@ pub enum OptionError {
     )]
     OnlyServer(String),
     /// There are too many servers.
-    #[error("cannot watch {0} servers; name at most {SERVERS_MAX}")]
+    #[error("cannot watch {0} servers; name at most {max}", max = Drains::SERVERS_MAX)]
     TooMany(usize),
 }
 
@@ -137,7 +137,7 @@ impl HazardOptions {
         match (&self.haproxy, self.agent_check, &self.socket) {
             (None, None, None) => Some(OptionError::NoReceiver),
             (Some(_), Some(_), _) => Some(OptionError::TwoWays),
-            _ if self.servers.len() > SERVERS_MAX => Some(OptionError::TooMany(self.servers.len())),
+            _ if self.servers.len() > Drains::SERVERS_MAX => Some(OptionError::TooMany(self.servers.len())),
             _ if twice.is_some() => twice.map(|server| OptionError::TwiceNamed(server.name.clone())),
             (Some(_), ..) if without_backend.is_some() => {
                 without_backend.map(|server| OptionError::NoBackend(server.name.clone()))

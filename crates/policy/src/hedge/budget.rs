@@ -1,6 +1,6 @@
 //! Budget of hedges, to which each answered request adds.
 //!
-//! Problem. When both servers are slow because of too much load, hedges add load, and both get slower.
+//! Problem. When all servers are slow because of too much load, hedges add load, and all get slower.
 //!
 //! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
 //! So the extra load stays below that part of the answered requests. An empty budget stops new hedges only. First

@@ -1,4 +1,4 @@
-//! State of one of the two servers of a proxy.
+//! State of one server.
 
 use crate::Nanos;
 
@@ -7,6 +7,7 @@ use super::outlier::Outlier;
 
 /// Rank of a server for a request, from good to bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
 pub(super) enum Rank {
     /// The server has no known hazard.
     Well,
@@ -23,6 +24,9 @@ pub(super) enum Rank {
 }
 
 impl Rank {
+    /// All ranks, from good to bad.
+    pub(super) const ALL: [Self; 6] = [Self::Well, Self::Cold, Self::Paused, Self::Slow, Self::Failing, Self::Away];
+
     /// Returns whether a server of this rank is preferred to a server of the rank `other`. Between two servers with
     /// passing hazards neither is better, since either hazard may end first.
     pub(super) fn is_better_than(self, other: Self) -> bool {

@@ -19,8 +19,6 @@ use crate::{ActionList, Nanos};
 use super::condition::{Condition, Rank};
 use super::hazard::{Hazard, Hazards};
 
-/// Largest number of servers of one load balancer.
-pub const SERVERS_MAX: usize = 64;
 /// Full share, in percent.
 pub const FULL: u8 = 100;
 /// Number of steps in which the share of a cold server rises.
@@ -29,7 +27,7 @@ const STEPS: u64 = 10;
 /// Tunables of [`Drains`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DrainConfig {
-    /// Number of servers that are watched, at most [`SERVERS_MAX`].
+    /// Number of servers that are watched, at most [`Drains::SERVERS_MAX`].
     pub servers: usize,
     /// Number of ready servers that are not watched, until the load balancer says more.
     pub others: usize,
@@ -72,7 +70,7 @@ pub enum DrainAction {
 }
 
 /// Actions of one event: at most a share and a resend for each server.
-pub type DrainActions = ActionList<DrainAction, { 2 * SERVERS_MAX }>;
+pub type DrainActions = ActionList<DrainAction, { 2 * Drains::SERVERS_MAX }>;
 
 /// State of one server.
 #[derive(Clone, Debug, Default)]
@@ -91,18 +89,21 @@ struct Server {
 #[derive(Clone, Debug)]
 pub struct Drains {
     config: DrainConfig,
-    servers: [Server; SERVERS_MAX],
+    servers: [Server; Drains::SERVERS_MAX],
     usable: u64,
     others: usize,
 }
 
 impl Drains {
+    /// Largest number of servers of one load balancer.
+    pub const SERVERS_MAX: usize = 64;
+
     /// Creates a policy in which each server has its full share.
     ///
     /// # Panics
-    /// Panics if there are more servers than [`SERVERS_MAX`].
+    /// Panics if there are more servers than [`Drains::SERVERS_MAX`].
     pub fn new(config: DrainConfig) -> Self {
-        assert!(config.servers <= SERVERS_MAX, "{} servers are too many", config.servers);
+        assert!(config.servers <= Self::SERVERS_MAX, "{} servers are too many", config.servers);
         let servers = core::array::from_fn(|_| Server { share: FULL, ..Server::default() });
         Self { config, servers, usable: u64::MAX, others: config.others }
     }
@@ -166,8 +167,8 @@ impl Drains {
         }
     }
 
-    fn wanted_shares(&self, now: Nanos) -> [u8; SERVERS_MAX] {
-        let mut shares = [FULL; SERVERS_MAX];
+    fn wanted_shares(&self, now: Nanos) -> [u8; Self::SERVERS_MAX] {
+        let mut shares = [FULL; Self::SERVERS_MAX];
         let has_well = self.others > 0 || self.usable_ranks().any(|rank| rank == Rank::Well);
         for (number, server) in self.servers[..self.config.servers].iter().enumerate() {
             match server.condition.rank() {

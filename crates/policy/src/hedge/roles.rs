@@ -1,36 +1,38 @@
-//! Roles of the two servers, active and backup, and the requests that are sent again: Figure 4.9 of the thesis.
+//! Roles of a proxy's servers, active and backup, and the requests that are sent again: Figure 4.9 of the thesis.
 //!
 //! Problem. A hazard of the active server delays every request in flight there, and every request that comes while it
 //! lasts.
 //!
-//! Approach. When a hazard of the active server begins and the backup is better off, the two swap roles. Requests in
-//! flight at the former active server are sent to the new one, too. A server that returns after a restart is warmed up
-//! before its rank is `Well`. If it lost its role because of the restart, it stays the backup.
+//! Approach. When a hazard of the active server begins and a backup is better off, the best backup takes its role.
+//! Requests in flight at the former active server are sent to another one, too. A server that returns after a restart
+//! is warmed up before its rank is `Well`. If it lost its role because of the restart, it stays a backup.
 //!
-//! Differences from the thesis: servers are compared by rank, from well over cold and slow to away. So there is no swap
-//! to a server that is no better. When both have hazards they swap as soon as one of them is over. A server to which no
-//! connection can be made is away, and probed at intervals. A garbage collection is mostly over before a cold server
+//! Differences from the thesis: there are up to [`SERVERS_MAX`] servers instead of two. They are compared by rank, from
+//! well over cold and slow to away; of equal servers, the first one of the configuration is the best. So there is no
+//! swap to a server that is no better. When all have hazards they swap as soon as one of them is over. A server to which
+//! no connection can be made is away, and probed at intervals. A garbage collection is mostly over before a cold server
 //! has answered, so a cold server is only used if the hazard lasts.
 //!
-//! A server that fails its requests is ejected for a while (`outlier.rs`), unless its peer is not well: the last good
+//! A server that fails its requests is ejected for a while (`outlier.rs`), unless no other is well: the last good
 //! server is never ejected. After the ejection it is warmed up as after a restart. A failed warm-up request ejects it
 //! again before it gets a client's request.
 //!
-//! When a passing hazard is over, requests return to the former server. In the thesis they stay. So two servers that
-//! collect garbage get equal shares of the requests there. Their heaps fill in step, and in the end both collect at the
-//! same time, and no server can help. A server that gets requests only while its peer collects seldom has to collect
-//! itself.
+//! When a passing hazard is over, requests return to the server that had it, also if its replacement was replaced in
+//! between. In the thesis they stay. So servers that collect garbage get equal shares of the requests there. Their heaps
+//! fill in step, and in the end all collect at the same time, and no server can help. A server that gets requests only
+//! while another one collects seldom has to collect itself.
 
 use core::fmt;
 
 use crate::{Nanos, Policy};
 
-use super::Server;
 use super::condition::{Condition, Rank};
 use super::hazard::{Hazard, Hazards};
 use super::outlier::{Attempt, Ejection, Fault};
+use super::ranking::Ranking;
+use super::server::{SERVERS_MAX, Server};
 
-/// Condition under which requests are sent to both servers.
+/// Condition under which requests are sent to a second server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// When a hazard of the server that has the requests begins.
@@ -47,10 +49,10 @@ pub enum Mode {
 /// Tunables of [`Roles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RolesConfig {
-    /// Condition under which requests are sent to both servers. Watched hazards count only under [`Mode::Hazard`].
+    /// Condition under which requests are sent to a second server. Watched hazards count only under [`Mode::Hazard`].
     pub mode: Mode,
-    /// Whether there is a backup server.
-    pub has_backup: bool,
+    /// Number of servers: the active one and its backups, at most [`SERVERS_MAX`].
+    pub servers: usize,
     /// Longest warm-up of a server that returns; 0: no warm-up.
     pub warm_up_ns: Nanos,
     /// Interval between two probes of a server that cannot be reached.
@@ -62,12 +64,12 @@ pub struct RolesConfig {
 }
 
 impl Default for RolesConfig {
-    /// Returns a configuration with a backup, swaps at hazards, ten probes a second, a warm-up of ten seconds, and 30 s
+    /// Returns a configuration with one backup, swaps at hazards, ten probes a second, a warm-up of ten seconds, and 30 s
     /// of ejection. The first request of a JVM that was just started took 17 ms and more.
     fn default() -> Self {
         Self {
             mode: Mode::Hazard,
-            has_backup: true,
+            servers: 2,
             warm_up_ns: 10_000_000_000,
             probe_ns: 100_000_000,
             pause_ns: 20_000_000,
@@ -110,7 +112,7 @@ pub enum HedgeAction {
         /// Server that was active before, and is active again.
         to: Server,
     },
-    /// Requests in flight at a server that are safe to repeat are sent to its peer, too.
+    /// Requests in flight at a server that are safe to repeat are sent to a better one of [`Roles::ranking`], too.
     Resend {
         /// Server that has the requests.
         from: Server,
@@ -123,19 +125,19 @@ pub enum HedgeAction {
     Probe(Server),
 }
 
-/// Actions of one event: at most a swap or return, a resend, and a probe and a warm-up of both servers.
-pub type HedgeActions = crate::ActionList<HedgeAction, 6>;
+/// Actions of one event: at most a swap or return, and a resend, a probe and a warm-up for each server.
+pub type HedgeActions = crate::ActionList<HedgeAction, { 1 + 3 * SERVERS_MAX }>;
 
 /// Reason why the active server is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HedgeReason {
     /// The active server is the first server of the configuration.
     Start,
-    /// The peer of the active server had this hazard.
+    /// The former active server had this hazard.
     Swapped(Hazard),
     /// The active server lost its role because of this hazard, which is over.
     Returned(Hazard),
-    /// The active server has this hazard, and its peer is no better off.
+    /// The active server has this hazard, and no other is better off.
     NoBetter(Hazard),
 }
 
@@ -145,35 +147,38 @@ impl fmt::Display for HedgeReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => f.write_str("it is the server named as active"),
-            Self::Swapped(hazard) => write!(f, "hazard of the other server: {hazard}"),
+            Self::Swapped(hazard) => write!(f, "hazard of the former active server: {hazard}"),
             Self::Returned(hazard) => write!(f, "its own hazard is over: {hazard}"),
-            Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), but the other server has one, too"),
+            Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), but no other server is better off"),
         }
     }
 }
 
-/// Roles of the two servers.
+/// Roles of all servers.
 #[derive(Clone, Debug)]
 pub struct Roles {
     config: RolesConfig,
     active: Server,
-    conditions: [Condition; 2],
-    ranks: [Rank; 2],
-    /// Hazard for which the backup lost the active role; requests return to it when it is well.
-    left_for: Option<Hazard>,
+    conditions: [Condition; SERVERS_MAX],
+    ranking: Ranking,
+    /// Backup that lost the active role for a passing hazard; requests return to it when it is well.
+    left: Option<(Server, Hazard)>,
     why: HedgeReason,
 }
 
 impl Roles {
     /// Creates the roles with the first server active, and no known hazards.
+    ///
+    /// # Panics
+    /// Panics if the number of servers is 0 or larger than [`SERVERS_MAX`].
     pub fn new(config: RolesConfig) -> Self {
-        let conditions = Default::default();
+        assert!((1..=SERVERS_MAX).contains(&config.servers), "a proxy cannot have {} servers", config.servers);
         Self {
             config,
-            active: Server::First,
-            conditions,
-            ranks: [Rank::Well; 2],
-            left_for: None,
+            active: Server::FIRST,
+            conditions: Default::default(),
+            ranking: Ranking::new(config.servers, |_| Rank::Well),
+            left: None,
             why: HedgeReason::Start,
         }
     }
@@ -183,18 +188,13 @@ impl Roles {
         self.active
     }
 
-    /// Returns whether the server exists, and is not known to be unreachable.
-    pub fn can_send_to(&self, server: Server) -> bool {
-        self.is_configured(server) && self.rank(server) != Rank::Away
+    /// Returns the ranks of the servers.
+    pub fn ranking(&self) -> Ranking {
+        self.ranking
     }
 
-    /// Returns whether the server exists, and may answer better than its peer.
-    pub fn can_hedge_to(&self, server: Server) -> bool {
-        self.is_configured(server) && self.rank(server) < Rank::Failing
-    }
-
-    fn is_configured(&self, server: Server) -> bool {
-        server == Server::First || self.config.has_backup
+    fn servers(&self) -> impl Iterator<Item = Server> + use<> {
+        Server::first(self.config.servers)
     }
 
     /// Returns the ejection of a server; `None` if it is in service.
@@ -263,21 +263,22 @@ impl Roles {
         }
     }
 
-    /// Ejects the server, if its peer is well or cold.
+    /// Ejects the server, if another one is well or cold.
     fn eject(&mut self, now: Nanos, server: Server, fault: Fault) {
         let out_ns = self.config.out_ns;
-        if out_ns > 0 && self.config.has_backup && self.rank(server.other()) <= Rank::Cold {
+        let has_good = self.servers().any(|other| other != server && self.rank(other) <= Rank::Cold);
+        if out_ns > 0 && has_good {
             let condition = &mut self.conditions[server.index()];
             condition.outlier.eject(now, fault, out_ns);
             condition.warm_until = None;
         }
     }
 
-    /// Warms up a server that has just returned, if its peer can work during that time.
+    /// Warms up a server that has just returned, if another one can work during that time.
     fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut HedgeActions) {
         let condition = &mut self.conditions[server.index()];
         let is_needed = is_back && condition.warm_until.is_none() && condition.rank() != Rank::Away;
-        if is_needed && self.config.has_backup && self.config.warm_up_ns > 0 {
+        if is_needed && self.config.servers > 1 && self.config.warm_up_ns > 0 {
             condition.warm_until = Some(now + self.config.warm_up_ns);
             out.push(HedgeAction::WarmUp(server));
         }
@@ -285,7 +286,7 @@ impl Roles {
 
     /// Handles the passing of time: the end of a warm-up or of a pause, and probes of servers that are away.
     fn advance_time(&mut self, now: Nanos, out: &mut HedgeActions) {
-        for server in Server::BOTH {
+        for server in self.servers() {
             let condition = &mut self.conditions[server.index()];
             condition.warm_until = condition.warm_until.filter(|until| now < *until);
             condition.pause_until = condition.pause_until.filter(|until| now < *until);
@@ -300,42 +301,53 @@ impl Roles {
 
     /// Swaps the roles, or returns to the former server, and resends requests, if the ranks have changed.
     fn swap_if_better(&mut self, out: &mut HedgeActions) {
-        let ranks = Server::BOTH.map(|server| self.rank(server));
-        if ranks == self.ranks || !self.config.has_backup {
+        let before = self.ranking;
+        self.ranking = Ranking::new(self.config.servers, |server| self.rank(server));
+        if self.ranking == before || self.config.servers == 1 {
             return;
         }
-        self.ranks = ranks;
-        let (active, backup) = (self.active, self.active.other());
-        let hazard = self.conditions[active.index()].worst_hazard();
-        if ranks[backup.index()].is_better_than(ranks[active.index()]) {
+        let hazard = self.conditions[self.active.index()].worst_hazard();
+        let returning = self.left.filter(|(server, _)| self.ranking.rank(*server) == Rank::Well);
+        if let Some(to) = self.ranking.better_than(self.active) {
             // A server that is only cold has no hazard now; the hazard that it had was its restart.
-            self.swap(backup, hazard.unwrap_or(Hazard::Restart), out);
-        } else if let Some(hazard) = self.left_for.filter(|_| ranks[backup.index()] == Rank::Well) {
-            self.left_for = None;
-            self.active = backup;
+            self.swap(to, hazard.unwrap_or(Hazard::Restart), out);
+        } else if let Some((to, hazard)) = returning {
+            self.left = None;
+            self.active = to;
             self.why = HedgeReason::Returned(hazard);
-            out.push(HedgeAction::Return { to: backup });
+            out.push(HedgeAction::Return { to });
         } else if let Some(hazard) = hazard {
             self.why = HedgeReason::NoBetter(hazard);
         }
-        self.resend(out);
+        self.resend(before, out);
     }
 
     /// Makes `to` the active server. Requests do not return later to a server that was away, or to one that replaced
-    /// its peer.
+    /// another.
     fn swap(&mut self, to: Server, because: Hazard, out: &mut HedgeActions) {
-        self.left_for = Some(because).filter(|hazard| hazard.is_passing() && self.left_for.is_none());
+        self.left = match self.left {
+            Some((server, _)) if server == to => None,
+            Some(left) if self.ranking.can_send_to(left.0) => Some(left),
+            _ if because.is_passing() => Some((self.active, because)),
+            left => left,
+        };
         self.active = to;
         self.why = HedgeReason::Swapped(because);
         out.push(HedgeAction::Swap { to, because });
     }
 
-    fn resend(&self, out: &mut HedgeActions) {
-        let from = self.active.other();
-        let is_worse = self.rank(self.active).is_better_than(self.rank(from));
-        let hazard =
-            self.conditions[from.index()].worst_hazard().filter(|_| is_worse && self.config.mode == Mode::Hazard);
-        out.extend(hazard.map(|because| HedgeAction::Resend { from, because }));
+    /// Resends the requests of each server that has a hazard and is worse than another, if the rank of either of the two
+    /// has changed.
+    fn resend(&self, before: Ranking, out: &mut HedgeActions) {
+        if self.config.mode != Mode::Hazard {
+            return;
+        }
+        let ranks = |ranking: Ranking, from| Some((ranking.rank(ranking.better_than(from)?), ranking.rank(from)));
+        for from in self.servers() {
+            let is_worse = ranks(self.ranking, from).is_some_and(|worse| Some(worse) != ranks(before, from));
+            let hazard = self.conditions[from.index()].worst_hazard().filter(|_| is_worse);
+            out.extend(hazard.map(|because| HedgeAction::Resend { from, because }));
+        }
     }
 }
 

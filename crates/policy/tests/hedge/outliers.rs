@@ -8,10 +8,16 @@ use sidelane_policy::hedge::{
     RolesConfig, Server,
 };
 
-use Server::{First, Second};
+const FIRST: Server = Server::FIRST;
+const SECOND: Server = Server::ALL[1];
+const THIRD: Server = Server::ALL[2];
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 const FAILING: Hazard = Hazard::Failing;
+
+fn config_of(servers: usize) -> RolesConfig {
+    RolesConfig { servers, ..RolesConfig::default() }
+}
 
 fn tried_event(server: Server, sent_ns: u64, has_failed: bool) -> HedgeEvent {
     HedgeEvent::Tried(server, Attempt { sent_ns, has_failed })
@@ -44,96 +50,109 @@ fn resend(from: Server) -> HedgeAction {
 #[test]
 fn failing_server_is_ejected_warmed_up_and_returned() {
     let mut roles = Roles::new(RolesConfig::default());
-    assert_eq!(fail_until_ejected(&mut roles, SECOND, First), [swap(Second), resend(First)]);
-    let ejection = roles.ejection(First).unwrap();
-    assert_eq!((ejection.until_ns, ejection.fault), (31 * SECOND, Fault::InARow(5)));
+    assert_eq!(fail_until_ejected(&mut roles, SECOND_NS, FIRST), [swap(SECOND), resend(FIRST)]);
+    let ejection = roles.ejection(FIRST).unwrap();
+    assert_eq!((ejection.until_ns, ejection.fault), (31 * SECOND_NS, Fault::InARow(5)));
     assert_eq!(
-        (roles.next_wakeup(), roles.can_hedge_to(First), roles.can_send_to(First)),
-        (Some(31 * SECOND), false, true)
+        (roles.next_wakeup(), roles.ranking().can_hedge_to(FIRST), roles.ranking().can_send_to(FIRST)),
+        (Some(31 * SECOND_NS), false, true)
     );
-    assert_eq!(observe_event(&mut roles, 2 * SECOND, tried_event(First, SECOND, true)), [], "it is out already");
-    assert_eq!(observe_event(&mut roles, 31 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
-    assert_eq!(observe_event(&mut roles, 32 * SECOND, HedgeEvent::Warmed(First)), [HedgeAction::Return { to: First }]);
-    assert_eq!((roles.active(), roles.why()), (First, HedgeReason::Returned(FAILING)));
+    assert_eq!(observe_event(&mut roles, 2 * SECOND_NS, tried_event(FIRST, SECOND_NS, true)), [], "it is out already");
+    assert_eq!(observe_event(&mut roles, 31 * SECOND_NS, HedgeEvent::Nothing), [HedgeAction::WarmUp(FIRST)]);
+    assert_eq!(
+        observe_event(&mut roles, 32 * SECOND_NS, HedgeEvent::Warmed(FIRST)),
+        [HedgeAction::Return { to: FIRST }]
+    );
+    assert_eq!((roles.active(), roles.why()), (FIRST, HedgeReason::Returned(FAILING)));
     // During the trial one failure ejects the server, but not the failure of a request sent before.
-    assert_eq!(observe_event(&mut roles, 33 * SECOND, tried_event(First, SECOND, true)), []);
+    assert_eq!(observe_event(&mut roles, 33 * SECOND_NS, tried_event(FIRST, SECOND_NS, true)), []);
     assert_eq!(
-        observe_event(&mut roles, 33 * SECOND, tried_event(First, 32 * SECOND, true)),
-        [swap(Second), resend(First)]
+        observe_event(&mut roles, 33 * SECOND_NS, tried_event(FIRST, 32 * SECOND_NS, true)),
+        [swap(SECOND), resend(FIRST)]
     );
-    let ejection = roles.ejection(First).unwrap();
-    assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND, Fault::FailedAfterReturn));
+    let ejection = roles.ejection(FIRST).unwrap();
+    assert_eq!((ejection.until_ns - ejection.since_ns, ejection.fault), (60 * SECOND_NS, Fault::FailedAfterReturn));
 }
 
 #[test]
 fn failed_warm_up_request_ejects_the_server_again() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail_until_ejected(&mut roles, 0, First);
-    assert_eq!(observe_event(&mut roles, 30 * SECOND, HedgeEvent::Nothing), [HedgeAction::WarmUp(First)]);
-    assert!(roles.is_warming_up(First));
-    assert_eq!(observe_event(&mut roles, 30 * SECOND + 1, HedgeEvent::StillCold(First)), [resend(First)]);
-    assert!(!roles.is_warming_up(First));
-    assert_eq!(roles.ejection(First).unwrap().until_ns, 90 * SECOND + 1);
+    fail_until_ejected(&mut roles, 0, FIRST);
+    assert_eq!(observe_event(&mut roles, 30 * SECOND_NS, HedgeEvent::Nothing), [HedgeAction::WarmUp(FIRST)]);
+    assert!(roles.is_warming_up(FIRST));
+    assert_eq!(observe_event(&mut roles, 30 * SECOND_NS + 1, HedgeEvent::StillCold(FIRST)), [resend(FIRST)]);
+    assert!(!roles.is_warming_up(FIRST));
+    assert_eq!(roles.ejection(FIRST).unwrap().until_ns, 90 * SECOND_NS + 1);
 }
 
 #[test]
 fn last_good_server_is_not_ejected() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail_until_ejected(&mut roles, 0, First);
-    assert_eq!(fail_until_ejected(&mut roles, 1, Second), []);
-    assert_eq!((roles.ejection(Second), roles.active()), (None, Second));
+    fail_until_ejected(&mut roles, 0, FIRST);
+    assert_eq!(fail_until_ejected(&mut roles, 1, SECOND), []);
+    assert_eq!((roles.ejection(SECOND), roles.active()), (None, SECOND));
     // A server that cannot be reached is no good server either; a failing one may still answer.
     assert_eq!(
-        observe_event(&mut roles, 2, HedgeEvent::Unreachable(Second)),
+        observe_event(&mut roles, 2, HedgeEvent::Unreachable(SECOND)),
         [
-            HedgeAction::Swap { to: First, because: Hazard::Unreachable },
-            HedgeAction::Resend { from: Second, because: Hazard::Unreachable }
+            HedgeAction::Swap { to: FIRST, because: Hazard::Unreachable },
+            HedgeAction::Resend { from: SECOND, because: Hazard::Unreachable }
         ]
     );
-    let mut alone = Roles::new(RolesConfig { has_backup: false, ..RolesConfig::default() });
-    assert_eq!((fail_until_ejected(&mut alone, 0, First), alone.ejection(First)), (vec![], None));
+    let mut alone = Roles::new(config_of(1));
+    assert_eq!((fail_until_ejected(&mut alone, 0, FIRST), alone.ejection(FIRST)), (vec![], None));
     let mut off = Roles::new(RolesConfig { out_ns: 0, ..RolesConfig::default() });
-    assert_eq!((fail_until_ejected(&mut off, 0, First), off.ejection(First)), (vec![], None));
+    assert_eq!((fail_until_ejected(&mut off, 0, FIRST), off.ejection(FIRST)), (vec![], None));
+}
+
+#[test]
+fn two_of_three_servers_are_ejected_and_the_last_is_not() {
+    let mut roles = Roles::new(config_of(3));
+    assert_eq!(fail_until_ejected(&mut roles, 0, FIRST), [swap(SECOND), resend(FIRST)]);
+    assert_eq!(fail_until_ejected(&mut roles, 1, SECOND), [swap(THIRD), resend(SECOND)]);
+    assert_eq!(fail_until_ejected(&mut roles, 2, THIRD), []);
+    assert_eq!((roles.ejection(THIRD), roles.active()), (None, THIRD));
 }
 
 #[test]
 fn restart_ends_an_ejection() {
     let mut roles = Roles::new(RolesConfig::default());
-    fail_until_ejected(&mut roles, 0, First);
-    observe_event(&mut roles, SECOND, HedgeEvent::Watched(First, [Hazard::Restart].into_iter().collect()));
-    assert!(roles.ejection(First).is_some(), "not before it is there again");
+    fail_until_ejected(&mut roles, 0, FIRST);
+    observe_event(&mut roles, SECOND_NS, HedgeEvent::Watched(FIRST, [Hazard::Restart].into_iter().collect()));
+    assert!(roles.ejection(FIRST).is_some(), "not before it is there again");
     assert_eq!(
-        observe_event(&mut roles, 2 * SECOND, HedgeEvent::Watched(First, Hazards::NONE)),
-        [HedgeAction::WarmUp(First)]
+        observe_event(&mut roles, 2 * SECOND_NS, HedgeEvent::Watched(FIRST, Hazards::NONE)),
+        [HedgeAction::WarmUp(FIRST)]
     );
-    assert_eq!(roles.ejection(First), None);
-    assert_eq!(observe_event(&mut roles, 3 * SECOND, HedgeEvent::StillCold(First)), [], "it loads what it needs");
+    assert_eq!(roles.ejection(FIRST), None);
+    assert_eq!(observe_event(&mut roles, 3 * SECOND_NS, HedgeEvent::StillCold(FIRST)), [], "it loads what it needs");
 }
 
 #[test]
 fn each_loss_of_a_server_counts_as_one_failure() {
     let mut roles = Roles::new(RolesConfig::default());
     for turn in 0..u64::from(IN_A_ROW) {
-        assert_eq!(roles.ejection(First), None);
-        (0..10).for_each(|_| drop(observe_event(&mut roles, turn, HedgeEvent::Unreachable(First))));
-        observe_event(&mut roles, turn, HedgeEvent::Reached(First));
+        assert_eq!(roles.ejection(FIRST), None);
+        (0..10).for_each(|_| drop(observe_event(&mut roles, turn, HedgeEvent::Unreachable(FIRST))));
+        observe_event(&mut roles, turn, HedgeEvent::Reached(FIRST));
     }
-    assert!(roles.ejection(First).is_some());
+    assert!(roles.ejection(FIRST).is_some());
 }
 
 #[test]
 fn failing_server_loses_its_role_in_timer_mode_too() {
     let mut roles = Roles::new(RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..RolesConfig::default() });
-    assert_eq!(fail_until_ejected(&mut roles, 0, First), [swap(Second)]);
+    assert_eq!(fail_until_ejected(&mut roles, 0, FIRST), [swap(SECOND)]);
 }
 
-fn server() -> impl Strategy<Value = Server> {
-    prop_oneof![Just(First), Just(Second)]
+fn server(servers: usize) -> impl Strategy<Value = Server> {
+    (0..servers).prop_map(|index| Server::ALL[index])
 }
 
-/// Generates events, each with the time since its request was sent.
-fn event_strategy() -> impl Strategy<Value = (HedgeEvent, u64)> {
-    let ago = prop_oneof![Just(0_u64), 0..60 * SECOND];
+/// Generates events of this number of servers, each with the time since its request was sent.
+fn event_strategy(servers: usize) -> impl Strategy<Value = (HedgeEvent, u64)> {
+    let server = || server(servers);
+    let ago = prop_oneof![Just(0_u64), 0..60 * SECOND_NS];
     prop_oneof![
         8 => (server(), any::<bool>(), ago.clone()).prop_map(|(server, failed, ago)| (tried_event(server, 0, failed), ago)),
         8 => (server(), ago).prop_map(|(server, ago)| (tried_event(server, 0, true), ago)),
@@ -158,17 +177,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn at_most_one_server_is_ejected_for_30_to_300_s(
-        history in proptest::collection::vec((0..5 * SECOND, event_strategy()), 0..200),
+    fn all_servers_but_one_may_be_ejected_for_30_to_300_s(
+        (servers, history) in (1_usize..=4).prop_flat_map(|servers| {
+            (Just(servers), proptest::collection::vec((0..5 * SECOND_NS, event_strategy(servers)), 0..200))
+        }),
     ) {
-        let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
+        let (mut roles, mut now) = (Roles::new(config_of(servers)), 0);
         for (after, (seen, ago)) in history {
             now += after;
             observe_event(&mut roles, now, with_send_time(now, seen, ago));
-            let out: Vec<_> = Server::BOTH.into_iter().filter_map(|server| roles.ejection(server)).collect();
-            prop_assert!(out.len() <= 1, "{roles:?}");
+            let out: Vec<_> = Server::first(servers).filter_map(|server| roles.ejection(server)).collect();
+            prop_assert!(out.len() < servers, "{roles:?}");
             for ejection in out {
-                let seconds = (ejection.until_ns - ejection.since_ns) / SECOND;
+                let seconds = (ejection.until_ns - ejection.since_ns) / SECOND_NS;
                 prop_assert!((30..=300).contains(&seconds) && now < ejection.until_ns, "{ejection:?}");
             }
             prop_assert!(roles.next_wakeup().is_none_or(|wakeup| wakeup > now));
@@ -177,25 +198,27 @@ proptest! {
 
     #[test]
     fn server_that_answers_most_requests_is_not_ejected(
-        runs in proptest::collection::vec((0_u32..IN_A_ROW, 0_u32..4, 0..SECOND), 0..100),
+        runs in proptest::collection::vec((0_u32..IN_A_ROW, 0_u32..4, 0..SECOND_NS), 0..100),
     ) {
         let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
         for (failures, more, after) in runs {
             now += after;
             // Successes come first, so that no part of the history has more failures than successes.
-            (0..=failures + more).for_each(|_| drop(observe_event(&mut roles, now, tried_event(First, now, false))));
+            (0..=failures + more).for_each(|_| drop(observe_event(&mut roles, now, tried_event(FIRST, now, false))));
             for _ in 0..failures {
-                prop_assert_eq!(observe_event(&mut roles, now, tried_event(First, now, true)), vec![]);
+                prop_assert_eq!(observe_event(&mut roles, now, tried_event(FIRST, now, true)), vec![]);
             }
         }
-        prop_assert_eq!((roles.active(), roles.ejection(First)), (First, None));
+        prop_assert_eq!((roles.active(), roles.ejection(FIRST)), (FIRST, None));
     }
 
     #[test]
     fn requests_go_to_the_server_that_is_not_ejected(
-        history in proptest::collection::vec((0..5 * SECOND, server(), 0_u32..10), 0..200),
+        (servers, history) in (2_usize..=4).prop_flat_map(|servers| {
+            (Just(servers), proptest::collection::vec((0..5 * SECOND_NS, server(servers), 0_u32..10), 0..200))
+        }),
     ) {
-        let (mut roles, mut now) = (Roles::new(RolesConfig::default()), 0);
+        let (mut roles, mut now) = (Roles::new(config_of(servers)), 0);
         for (after, server, is_well) in history {
             now += after;
             observe_event(&mut roles, now, tried_event(server, now, is_well > 0));

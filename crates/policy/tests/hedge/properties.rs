@@ -4,14 +4,11 @@ use proptest::prelude::*;
 use sidelane_policy::Policy;
 use sidelane_policy::hedge::{
     Hazard, Hazards, HedgeAction, HedgeActions, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, Roles, RolesConfig,
-    Server,
+    SERVERS_MAX, Server,
 };
 
-fn server() -> impl Strategy<Value = Server> {
-    prop_oneof![Just(Server::First), Just(Server::Second)]
-}
-
-fn event_strategy() -> impl Strategy<Value = HedgeEvent> {
+fn event_strategy(servers: usize) -> impl Strategy<Value = HedgeEvent> {
+    let server = || (0..servers).prop_map(|index| Server::ALL[index]);
     prop_oneof![
         (server(), 0_u32..32).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
         (server(), Just(0_u32)).prop_map(|(server, bits)| HedgeEvent::Watched(server, Hazards::from_bits(bits))),
@@ -23,26 +20,31 @@ fn event_strategy() -> impl Strategy<Value = HedgeEvent> {
     ]
 }
 
-fn history() -> impl Strategy<Value = Vec<(u64, HedgeEvent)>> {
-    proptest::collection::vec((1_u64..200, event_strategy()), 0..60)
+/// Generates a number of servers, and their events, each with the time since the previous one.
+fn history() -> impl Strategy<Value = (usize, Vec<(u64, HedgeEvent)>)> {
+    (1..=SERVERS_MAX).prop_flat_map(history_of)
+}
+
+fn history_of(servers: usize) -> impl Strategy<Value = (usize, Vec<(u64, HedgeEvent)>)> {
+    (Just(servers), proptest::collection::vec((1_u64..200, event_strategy(servers)), 0..60))
 }
 
 /// Time for which a pause of a server is tolerated.
 const PAUSE_NS: u64 = 150;
 const WARM_UP_NS: u64 = 300;
 
-fn config(has_backup: bool) -> RolesConfig {
-    RolesConfig { mode: Mode::Hazard, has_backup, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS, out_ns: 0 }
+fn config(servers: usize) -> RolesConfig {
+    RolesConfig { mode: Mode::Hazard, servers, warm_up_ns: WARM_UP_NS, probe_ns: 100, pause_ns: PAUSE_NS, out_ns: 0 }
 }
 
-/// Knowledge about both servers: the last report of the watchers, and whether each can be reached.
+/// Knowledge about all servers: the last report of the watchers, and whether each can be reached.
 #[derive(Default)]
 struct KnownState {
-    hazards: [Hazards; 2],
-    unreachable: [bool; 2],
+    hazards: [Hazards; SERVERS_MAX],
+    unreachable: [bool; SERVERS_MAX],
     /// Start of each server's present passing hazard; `None` without one.
-    passing_since: [Option<u64>; 2],
-    warm_at: [u64; 2],
+    passing_since: [Option<u64>; SERVERS_MAX],
+    warm_at: [u64; SERVERS_MAX],
 }
 
 impl KnownState {
@@ -68,74 +70,105 @@ impl KnownState {
         }
     }
 
-    /// Returns whether the hazard of the active server is tolerated. A cold backup gets no requests while the active
-    /// server only pauses.
-    fn is_hazard_tolerated(&self, now: u64, active: Server) -> bool {
+    /// Returns whether the active server only pauses. A cold backup gets no requests then.
+    fn is_pausing(&self, now: u64, active: Server) -> bool {
         let is_young = self.passing_since[active.index()].is_some_and(|since| now < since + PAUSE_NS);
-        let is_here = !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::is_passing);
-        is_young && is_here && now < self.warm_at[active.other().index()]
+        is_young && !self.unreachable[active.index()] && self.hazards[active.index()].iter().all(Hazard::is_passing)
     }
 
     fn is_healthy(&self, server: Server) -> bool {
         self.hazards[server.index()].is_empty() && !self.unreachable[server.index()]
     }
+
+    fn is_warm(&self, now: u64, server: Server) -> bool {
+        self.is_healthy(server) && now >= self.warm_at[server.index()]
+    }
+}
+
+/// Lets the policy observe a history. Calls `check` after each event.
+fn run_history(
+    (servers, history): (usize, Vec<(u64, HedgeEvent)>),
+    mut check: impl FnMut(u64, &Roles, &KnownState, &HedgeActions) -> Result<(), TestCaseError>,
+) -> Result<(), TestCaseError> {
+    let (mut roles, mut known, mut now) = (Roles::new(config(servers)), KnownState::default(), 0);
+    for (after, seen) in history {
+        now += after;
+        let mut out = HedgeActions::default();
+        roles.observe(now, &seen, &mut out);
+        known.update(now, seen, &out);
+        check(now, &roles, &known, &out)?;
+    }
+    Ok(())
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn active_server_has_no_lasting_hazard_if_backup_has_none(history in history()) {
-        let (mut roles, mut known, mut now) = (Roles::new(config(true)), KnownState::default(), 0);
-        for (after, seen) in history {
-            now += after;
-            let mut out = HedgeActions::default();
-            roles.observe(now, &seen, &mut out);
-            known.update(now, seen, &out);
-            let (active, backup) = (roles.active(), roles.active().other());
-            let is_right = known.is_healthy(active) || !known.is_healthy(backup) || known.is_hazard_tolerated(now, active);
+    fn active_server_has_no_lasting_hazard_if_a_backup_has_none((servers, history) in history()) {
+        run_history((servers, history), |now, roles, known, _| {
+            let active = roles.active();
+            let is_right = known.is_healthy(active) || match known.is_pausing(now, active) {
+                true => !Server::first(servers).any(|server| known.is_warm(now, server)),
+                false => !Server::first(servers).any(|server| known.is_healthy(server)),
+            };
             prop_assert!(is_right, "{roles:?}");
-        }
+            Ok(())
+        })?;
     }
 
     #[test]
-    fn swaps_alternate_and_only_backup_requests_are_resent(history in history()) {
-        let (mut roles, mut active, mut now) = (Roles::new(config(true)), Server::First, 0);
-        let mut known = KnownState::default();
-        for (after, seen) in history {
-            now += after;
-            let mut out = HedgeActions::default();
-            roles.observe(now, &seen, &mut out);
-            known.update(now, seen, &out);
+    fn swaps_go_to_the_best_and_only_backup_requests_are_resent((servers, history) in history()) {
+        let mut active = Server::FIRST;
+        run_history((servers, history), |now, roles, known, out| {
+            let before = active;
             for action in out.iter() {
                 match action {
                     HedgeAction::Swap { to, .. } => {
-                        prop_assert_eq!(to, active.other());
+                        let has_warm = Server::first(servers).any(|server| known.is_warm(now, server));
+                        prop_assert!(to != active && (known.is_warm(now, to) || !has_warm), "{roles:?}");
                         active = to;
                     }
                     HedgeAction::Return { to } => {
-                        prop_assert!(to == active.other() && known.is_healthy(to));
+                        prop_assert!(to != active && known.is_warm(now, to), "{roles:?}");
                         active = to;
                     }
-                    HedgeAction::Resend { from, .. } => prop_assert_eq!(from, active.other()),
+                    HedgeAction::Resend { from, .. } => {
+                        prop_assert!(from != active && !known.is_healthy(from), "{roles:?}");
+                        let ranking = roles.ranking();
+                        prop_assert!(Server::ALL.iter().any(|server| ranking.is_better(*server, from)), "{roles:?}");
+                    }
                     HedgeAction::WarmUp(_) | HedgeAction::Probe(_) => {}
                 }
             }
             prop_assert_eq!(active, roles.active());
+            // A server that is well keeps its role, unless requests return to another one.
+            let returns = out.iter().any(|action| matches!(action, HedgeAction::Return { .. }));
+            prop_assert!(active == before || returns || !known.is_warm(now, before), "{roles:?}");
             prop_assert!(roles.next_wakeup().is_none_or(|wakeup| wakeup > now));
-        }
+            Ok(())
+        })?;
     }
 
     #[test]
-    fn without_a_backup_the_policy_takes_no_action(history in history()) {
-        let (mut roles, mut now) = (Roles::new(config(false)), 0);
-        for (after, seen) in history {
-            now += after;
-            let mut out = HedgeActions::default();
-            roles.observe(now, &seen, &mut out);
+    fn best_server_but_any_one_is_warm_if_there_is_a_warm_one((servers, history) in history()) {
+        run_history((servers, history), |now, roles, known, _| {
+            for from in Server::first(servers) {
+                let best = roles.ranking().best(|server| server != from);
+                let has_warm = Server::first(servers).any(|server| server != from && known.is_warm(now, server));
+                prop_assert!(!has_warm || best.is_some_and(|best| known.is_warm(now, best)), "{roles:?}");
+            }
+            Ok(())
+        })?;
+    }
+
+    #[test]
+    fn without_a_backup_the_policy_takes_no_action(history in history_of(1)) {
+        run_history(history, |_, roles, _, out| {
             prop_assert!(out.iter().all(|action| matches!(action, HedgeAction::Probe(_))));
-            prop_assert_eq!(roles.active(), Server::First);
-        }
+            prop_assert_eq!(roles.active(), Server::FIRST);
+            Ok(())
+        })?;
     }
 
     #[test]

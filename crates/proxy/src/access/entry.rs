@@ -78,9 +78,9 @@ pub enum Dispatch {
     Never,
     /// The request was sent to one server.
     Once,
-    /// The request was sent to both servers, because of a hazard.
+    /// The request was sent to a second server, because of a hazard.
     Hazard(Hazard),
-    /// The request was sent to both servers, because no answer came in time.
+    /// The request was sent to a second server, because no answer came in time.
     Timer,
     /// The request was sent again after a copy was lost.
     Again,
@@ -103,11 +103,10 @@ pub enum Winner {
 impl Dispatch {
     /// Determines the servers to which the recorded request was sent.
     pub fn from_record(record: &Record) -> Self {
-        let why = |server: Server| record.copies[server.index()].why;
-        match record.hedged_to().and_then(why) {
+        match record.hedge_reason() {
             Some(SendReason::Hazard(hazard)) => Self::Hazard(hazard),
             Some(SendReason::Timer) => Self::Timer,
-            _ if Server::BOTH.into_iter().any(|server| why(server) == Some(SendReason::Lost)) => Self::Again,
+            _ if record.copies.iter().any(|copy| copy.why == Some(SendReason::Lost)) => Self::Again,
             _ => Self::Once,
         }
     }
@@ -140,7 +139,7 @@ impl Winner {
     pub fn from_record(record: &Record) -> Self {
         match record.answered {
             None => Self::None,
-            Some((by, _)) if record.hedged_to() == Some(by) => Self::Hedge,
+            Some((by, _)) if record.is_hedge(by) => Self::Hedge,
             Some((by, _)) if record.copies[by.index()].why == Some(SendReason::Lost) => Self::Again,
             Some(_) => Self::First,
         }
@@ -303,14 +302,13 @@ impl<'a> Entry<'a> {
                 agent: text(&others[..length(2).min(others.len())], rest),
             },
         };
-        let of = |number: u8| Server::BOTH.into_iter().find(|server| server.index() == usize::from(number));
         let status = (lengths >> 48) as u16;
         Self {
             arrived_ns,
             duration_ns,
             first_byte_ns: (first_byte != NONE).then_some(first_byte),
             client: SocketAddr::new(ip, (rest >> 32) as u16),
-            server: of(server),
+            server: Server::ALL.get(usize::from(server)).copied(),
             outcome: RequestOutcome::ALL.get(usize::from(outcome)).copied().unwrap_or(RequestOutcome::Cut),
             sent: Dispatch::from_code(copies),
             winner: Winner::ALL.get(usize::from(winner)).copied().unwrap_or(Winner::None),

@@ -3,6 +3,7 @@
 use std::fmt::{self, Display};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use sidelane_policy::Nanos;
 
@@ -20,12 +21,12 @@ pub enum Format {
 }
 
 /// Formatter of log lines, with the data that all lines need and that no entry contains.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LineFormatter {
     /// Format of the log.
     pub format: Format,
-    /// Addresses of the two servers.
-    pub servers: [SocketAddr; 2],
+    /// Addresses of the servers.
+    pub servers: Arc<[SocketAddr]>,
     /// Wall-clock time at which the monotonic clock was 0, in nanoseconds since 1970.
     pub epoch_ns: Nanos,
 }
@@ -274,7 +275,7 @@ mod tests {
             duration_ns: 2_000_042_999,
             first_byte_ns: Some(1_000),
             client: "192.0.2.1:4711".parse().unwrap(),
-            server: Some(Server::Second),
+            server: Some(Server::ALL[1]),
             outcome: RequestOutcome::Answered,
             sent: Dispatch::Hazard(Hazard::JvmGc),
             winner: Winner::Hedge,
@@ -288,7 +289,7 @@ mod tests {
     }
 
     fn format_line(entry: &Entry<'_>, format: Format) -> String {
-        let servers = ["127.0.0.1:9001", "[::1]:9002"].map(|server| server.parse().unwrap());
+        let servers = ["127.0.0.1:9001", "[::1]:9002"].map(|server| server.parse().unwrap()).into();
         let mut out = Vec::new();
         LineFormatter { format, servers, epoch_ns: EPOCH_NS }.write_line(entry, &mut out);
         String::from_utf8(out).unwrap()

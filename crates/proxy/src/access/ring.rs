@@ -223,7 +223,7 @@ mod tests {
             duration_ns: 2,
             first_byte_ns: odd.then_some(3),
             client: if odd { "192.0.2.1:4711" } else { "[2001:db8::1]:80" }.parse().unwrap(),
-            server: odd.then_some(Server::Second),
+            server: odd.then_some(Server::ALL[1]),
             outcome: RequestOutcome::TimedOut,
             sent: Dispatch::Hazard(Hazard::ALL[number as usize % Hazard::ALL.len()]),
             winner: Winner::Hedge,

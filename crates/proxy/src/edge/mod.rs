@@ -30,7 +30,7 @@ use std::time::Duration;
 use serde::Serialize;
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Ejection, Hazard, Server};
+use sidelane_policy::hedge::{Ejection, Hazard};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -80,11 +80,11 @@ pub struct State {
     /// Number of hedges that the budget still allows.
     pub hedges_left: u64,
     /// Number of hazards that have begun, by server, as reported by watchers.
-    pub hazards_begun: [u32; 2],
+    pub hazards_begun: Vec<u32>,
     /// Whether the proxy drains and accepts no more clients.
     #[serde(rename = "draining")]
     pub drains: bool,
-    /// State of each server: the initially active one, and its backup.
+    /// State of each server: the initially active one, and its backups.
     pub by_server: Vec<ServerState>,
     /// Counts of requests and hedges since the start.
     pub counts: Counts,
@@ -168,7 +168,10 @@ impl StateView {
             log_lines_lost: shared.log_lines_lost(),
             slow_requests: shared.export_counts(),
             hedges_left: table.hedges_left(),
-            hazards_begun: Server::BOTH.map(|server| shared.seat.team.board.hazard_word(server).read().began),
+            hazards_begun: shared
+                .servers()
+                .map(|server| shared.seat.team.board.hazard_word(server).read().began)
+                .collect(),
             drains: shared.drain.has_begun(),
             by_server: server_states(shared),
             counts: table.counts().clone(),
@@ -239,7 +242,7 @@ pub struct Ejected {
     pub seconds_left: u64,
 }
 
-/// Returns the states of the configured servers, one or two.
+/// Returns the states of the configured servers.
 fn server_states(shared: &Shared) -> Vec<ServerState> {
     let table = shared.table.borrow();
     let at = now_ns();
@@ -248,8 +251,7 @@ fn server_states(shared: &Shared) -> Vec<ServerState> {
         let ejected = table.ejection(server).map(|ejection| describe_ejection(at, ejection, counts));
         ServerState { address: shared.address(server), ejected, counts: counts.clone() }
     };
-    let is_there = |server: &Server| *server == Server::First || shared.config.backup.is_some();
-    Server::BOTH.into_iter().filter(is_there).map(state).collect()
+    shared.servers().map(state).collect()
 }
 
 fn describe_ejection(now: Nanos, ejection: Ejection, counts: &ServerCounts) -> Ejected {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Attempt, Hazard, HedgeEvent, Mode, Server};
+use sidelane_policy::hedge::{Attempt, Hazard, HedgeEvent, Mode, SERVERS_MAX, Server};
 use tokio::sync::Notify;
 use tokio::task::spawn_local;
 use tokio::time::Instant;
@@ -41,8 +41,8 @@ pub(super) struct Shared {
     pub(super) seat: Seat,
     pub(super) config: Config,
     pub(super) table: RefCell<RequestTable<Owner>>,
-    pools: [RefCell<Pool>; 2],
-    connect_queues: [RefCell<ConnectQueue>; 2],
+    pools: [RefCell<Pool>; SERVERS_MAX],
+    connect_queues: [RefCell<ConnectQueue>; SERVERS_MAX],
     /// Number of answered requests that could be sampled.
     sampled: Cell<usize>,
     /// Number of connections that belong to one server.
@@ -58,7 +58,7 @@ pub(super) struct Shared {
     /// Notification for the timer task: the request table wants to be called earlier.
     pub(super) sooner: Notify,
     /// Number of ejections of each server, and whether it is out of service.
-    ejections: Cell<[(u64, bool); 2]>,
+    ejections: Cell<[(u64, bool); SERVERS_MAX]>,
     /// Notification when `ejections` changes.
     pub(super) changed: Notify,
     /// Time at which the timer task calls the request table next.
@@ -80,7 +80,7 @@ impl Shared {
     ) -> Rc<Self> {
         let config = seat.config();
         let table = RefCell::new(seat.request_table(config.table));
-        let connect_queues = Server::BOTH.map(|_| RefCell::new(ConnectQueue::of_thread(seat.team.size())));
+        let connect_queues = Server::ALL.map(|_| RefCell::new(ConnectQueue::of_thread(seat.team.size())));
         let memory = ClientMemory::new(config.limits.memory_bytes);
         Rc::new(Self {
             helpers,
@@ -107,12 +107,14 @@ impl Shared {
         })
     }
 
+    /// Returns the configured servers.
+    pub(super) fn servers(&self) -> impl Iterator<Item = Server> + use<> {
+        Server::first(self.config.servers.len())
+    }
+
     /// Returns the address of a configured server.
     pub(super) fn address(&self, server: Server) -> SocketAddr {
-        match server {
-            Server::First => self.config.active,
-            Server::Second => self.config.backup.unwrap_or(self.config.active),
-        }
+        self.config.servers[server.index()]
     }
 
     pub(super) fn admit(&self, class: RequestClass, owner: &Owner) -> (RequestId, Server) {
@@ -193,7 +195,10 @@ impl Shared {
 
     fn notify_ejection_changes(&self) {
         let table = self.table.borrow();
-        let now = Server::BOTH.map(|server| (table.server_counts(server).ejections, table.ejection(server).is_some()));
+        let mut now = self.ejections.get();
+        for server in self.servers() {
+            now[server.index()] = (table.server_counts(server).ejections, table.ejection(server).is_some());
+        }
         if self.ejections.replace(now) != now {
             self.changed.notify_one();
         }
@@ -205,11 +210,12 @@ impl Shared {
         }
     }
 
-    /// Sends a request, and drops the answer. Does nothing if the server is not configured or is unreachable.
-    pub(super) fn send_ignoring_answer(self: &Rc<Self>, server: Server, request: &[u8]) {
-        let is_there = server == Server::First || self.config.backup.is_some();
-        if is_there && self.table.borrow().can_send_to(server) {
-            (self.helpers.send_ignoring_outcome)(Rc::clone(self), server, request.to_vec());
+    /// Sends a request to all servers except one, and drops their answers. Leaves out servers that are unreachable.
+    pub(super) fn send_ignoring_answers(self: &Rc<Self>, except: Server, request: &[u8]) {
+        for server in self.servers().filter(|server| *server != except) {
+            if self.table.borrow().can_send_to(server) {
+                (self.helpers.send_ignoring_outcome)(Rc::clone(self), server, request.to_vec());
+            }
         }
     }
 
@@ -371,8 +377,7 @@ mod tests {
         let address = "127.0.0.1:1".parse().unwrap();
         let roles = RolesConfig { mode: Mode::Timer { after_ns: 1_000_000_000 }, ..RolesConfig::default() };
         let config = Config {
-            active: address,
-            backup: Some(address),
+            servers: vec![address; 2],
             protocol: Protocol::Http,
             repeatable: Repeatable::from_names(METHODS),
             table: TableConfig { roles, ..TableConfig::default() },

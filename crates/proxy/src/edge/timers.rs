@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Hazards, HedgeEvent, Server};
+use sidelane_policy::hedge::{Hazards, HedgeEvent, SERVERS_MAX};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, sleep_until};
@@ -25,12 +25,12 @@ pub(super) async fn watch_hazards(shared: Rc<Shared>) -> std::io::Result<()> {
     let eventfd: OwnedFd = board.changed.as_fd().try_clone_to_owned()?;
     // SAFETY: `OwnedFd` keeps its file descriptor open and unchanged, and is dropped after the registration.
     let eventfd = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
-    let mut told = [Hazards::NONE; 2];
+    let mut told = [Hazards::NONE; SERVERS_MAX];
     loop {
         let mut heard = eventfd.readable().await?;
         board.changed.clear();
         heard.clear_ready();
-        for server in Server::BOTH {
+        for server in shared.servers() {
             let hazards = board.hazards(server);
             if std::mem::replace(&mut told[server.index()], hazards) != hazards {
                 shared.observe(HedgeEvent::Watched(server, hazards));

@@ -21,7 +21,7 @@ pub struct Counts {
     pub cut: u64,
     /// Number of requests whose client disconnected before the end of the answer.
     pub left: u64,
-    /// Number of finished requests that were sent to both servers although no copy was lost.
+    /// Number of finished requests that were sent to another server although no copy was lost.
     pub hedges: u64,
     /// Number of hedges whose answer was forwarded and is not a failure.
     pub wins: u64,
@@ -31,7 +31,7 @@ pub struct Counts {
     pub refused: u64,
     /// Number of copies that were sent because another copy was lost.
     pub sent_again: u64,
-    /// Number of answers that were dropped because the other server answered first.
+    /// Number of answers that were dropped because another server answered first.
     pub dropped: u64,
     /// Total time for which servers had the copies of requests whose answers were dropped.
     pub wasted_ns: u64,
@@ -98,7 +98,7 @@ impl Counts {
     }
 
     pub(super) fn record_end(&mut self, record: &Record, end: RequestEnd) {
-        self.hedges += u64::from(record.hedged_to().is_some());
+        self.hedges += u64::from(record.hedge_reason().is_some());
         self.wins += u64::from(record.is_hedge_win());
         match end {
             RequestEnd::Answered => {

@@ -6,7 +6,8 @@
 //!
 //! - a request that is not safe to repeat is sent once; a second server gets it only if no byte went to the first;
 //! - one answer is forwarded, and a later one is dropped and counted;
-//! - an answer that is a failure is kept while the other copy is out, and forwarded if that copy gets no better one;
+//! - two servers at most have an unanswered copy at a time;
+//! - an answer that is a failure is kept while another copy is out, and forwarded if that copy gets no better one;
 //! - a request is given up only when no copy of it is out and none may be sent.
 //!
 //! # Order of calls
@@ -28,7 +29,8 @@ use std::sync::Arc;
 
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{
-    Attempt, Ejection, Hazard, HedgeAction, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, RolesConfig, Server,
+    Attempt, Ejection, Hazard, HedgeAction, HedgeBudget, HedgeBudgetConfig, HedgeEvent, Mode, Ranking, RolesConfig,
+    SERVERS_MAX, Server,
 };
 
 pub use count::Counts;
@@ -67,7 +69,7 @@ pub enum Effect<O> {
 pub enum NextStep {
     /// Send a copy to this server. The table counts it as sent already.
     Send(Server),
-    /// Wait for the other copy, or do nothing because the request is over.
+    /// Wait for another copy, or do nothing because the request is over.
     Wait,
     /// Forward the failure answer of this server, which the owner has kept.
     Forward(Server),
@@ -78,13 +80,13 @@ pub enum NextStep {
 /// Configuration of the request table.
 #[derive(Clone, Copy, Debug)]
 pub struct TableConfig {
-    /// Configuration of the roles: active server and backup.
+    /// Configuration of the roles: active server and backups.
     pub roles: RolesConfig,
     /// Configuration of the hedge budget.
     pub budget: HedgeBudgetConfig,
     /// Maximum number of finished requests whose records are stored, so that a client can ask for their traces.
     pub last: usize,
-    /// Whether requests that are not safe to repeat stay at the first server, even while the second one is active.
+    /// Whether requests that are not safe to repeat stay at the first server, even while another one is active.
     pub unsafe_stay: bool,
 }
 
@@ -103,7 +105,7 @@ pub struct RequestTable<O> {
     budget: HedgeBudget,
     slots: Slots<O>,
     counts: Counts,
-    servers: [ServerCounts; 2],
+    servers: [ServerCounts; SERVERS_MAX],
     effects: Vec<Effect<O>>,
 }
 
@@ -133,7 +135,7 @@ impl<O: Clone> RequestTable<O> {
         let stays = self.config.unsafe_stay && !class.is_repeatable;
         let to = match class.follows {
             Some(server) => server,
-            None if stays => Server::First,
+            None if stays => Server::FIRST,
             None => self.roles.active(),
         };
         let mut record = Record::new(now, class, to);
@@ -146,7 +148,7 @@ impl<O: Clone> RequestTable<O> {
     /// Returns the time at which the request is hedged if it is still unanswered; `None` without a hedge timer.
     fn hedge_time_ns(&self, now: Nanos, is_repeatable: bool) -> Option<Nanos> {
         match self.config.roles.mode {
-            Mode::Timer { after_ns } if is_repeatable && self.config.roles.has_backup => Some(now + after_ns),
+            Mode::Timer { after_ns } if is_repeatable && self.config.roles.servers > 1 => Some(now + after_ns),
             _ => None,
         }
     }
@@ -163,7 +165,7 @@ impl<O: Clone> RequestTable<O> {
         let Some(record) = self.slots.get_mut(request_id) else { return Verdict::Drop };
         let verdict = record.decide_answer(now, by, quality);
         let is_failure = quality == Quality::Failure && verdict != Verdict::Drop;
-        self.counts.failed_hedges += u64::from(is_failure && record.hedged_to() == Some(by));
+        self.counts.failed_hedges += u64::from(is_failure && record.is_hedge(by));
         verdict
     }
 
@@ -175,25 +177,31 @@ impl<O: Clone> RequestTable<O> {
 
     /// Records the loss of an unanswered copy, and decides what the owner does next.
     pub fn record_loss(&mut self, now: Nanos, request_id: RequestId, lost_server: Server, loss: Loss) -> NextStep {
-        self.mark_copy_lost(request_id, lost_server, loss);
+        let unsent_hedge = self.mark_copy_lost(request_id, lost_server, loss);
+        let ranking = self.roles.ranking();
         let Some(record) = self.slots.get_mut(request_id) else { return NextStep::Wait };
-        if record.is_answered() || record.is_awaiting_answer(lost_server.other()) {
+        if record.is_answered() {
             return NextStep::Wait;
         }
-        let can_ask = |server| self.roles.can_send_to(server);
-        // Choose a failing server only if the other server cannot take the request.
-        let is_other_failing = can_ask(lost_server.other()) && !self.roles.can_hedge_to(lost_server.other());
-        let candidates =
-            if is_other_failing { [lost_server, lost_server.other()] } else { [lost_server.other(), lost_server] };
-        let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_resend_to(*server, TRIES_MAX));
-        match next {
+        let (next, reason) = match record.awaited_servers().next() {
             Some(server) => {
-                record.record_send(now, server, SendReason::Lost);
-                self.counts.sent_again += 1;
-                NextStep::Send(server)
+                let second = second_server(record, ranking, |other| ranking.is_better(other, server));
+                let Some(second) = second else { return NextStep::Wait };
+                // The request is at one server, as before the hedge that was given back.
+                if unsent_hedge.is_some() && !self.budget.take() {
+                    self.counts.refused += 1;
+                    return NextStep::Wait;
+                }
+                (Some(second), unsent_hedge.unwrap_or(SendReason::Lost))
             }
-            None => record.forward_kept_failure(now).map_or(NextStep::GiveUp, NextStep::Forward),
-        }
+            None => (server_after_loss(record, ranking, lost_server), SendReason::Lost),
+        };
+        let Some(server) = next else {
+            return record.forward_kept_failure(now).map_or(NextStep::GiveUp, NextStep::Forward);
+        };
+        record.record_send(now, server, reason);
+        self.counts.sent_again += u64::from(reason == SendReason::Lost);
+        NextStep::Send(server)
     }
 
     /// Ends a request after its answer was forwarded, or after the request failed.
@@ -279,27 +287,24 @@ impl<O: Clone> RequestTable<O> {
     /// Hedges the requests that wait for this server, because of a hazard. The caller carries out the orders of
     /// [`Self::take_effects`].
     pub fn resend(&mut self, now: Nanos, from: Server, hazard: Hazard) {
+        let ranking = self.roles.ranking();
         for request_id in self.slots.requests_waiting_for(from) {
-            self.hedge(now, request_id, from.other(), SendReason::Hazard(hazard));
+            self.hedge(now, request_id, SendReason::Hazard(hazard), |server| ranking.is_better(server, from));
         }
     }
 
     /// Hedges requests that have been in flight for longer than the hedge timer.
     fn hedge_overdue(&mut self, now: Nanos) {
+        let ranking = self.roles.ranking();
         while let Some(request_id) = self.slots.pop_due(now) {
-            let Some(record) = self.slots.get_mut(request_id) else { continue };
-            let to = record.first_server().other();
-            if self.roles.can_hedge_to(to) {
-                self.hedge(now, request_id, to, SendReason::Timer);
-            }
+            self.hedge(now, request_id, SendReason::Timer, |server| ranking.can_hedge_to(server));
         }
     }
 
-    fn hedge(&mut self, now: Nanos, request_id: RequestId, to: Server, reason: SendReason) {
+    /// Sends a request to the best allowed server, unless two servers have it already.
+    fn hedge(&mut self, now: Nanos, request_id: RequestId, reason: SendReason, is_allowed: impl Fn(Server) -> bool) {
         let Some((record, owner)) = self.slots.get_with_owner(request_id) else { return };
-        if !record.may_hedge_to(to) {
-            return;
-        }
+        let Some(to) = second_server(record, self.roles.ranking(), is_allowed) else { return };
         if !self.budget.take() {
             self.counts.refused += 1;
             return;
@@ -327,14 +332,16 @@ impl<O: Clone> RequestTable<O> {
         self.mark_copy_lost(request_id, to, Loss::NotSent);
     }
 
-    /// Records the loss of a copy. Returns a hedge to the budget if only one server got the request.
-    fn mark_copy_lost(&mut self, request_id: RequestId, server: Server, loss: Loss) {
-        let Some(record) = self.slots.get_mut(request_id) else { return };
+    /// Records the loss of a copy. Gives hedges back to the budget if only one server got the request. Returns the
+    /// reason of the copy if it was such a hedge, and no byte of it was sent.
+    fn mark_copy_lost(&mut self, request_id: RequestId, server: Server, loss: Loss) -> Option<SendReason> {
+        let record = self.slots.get_mut(request_id)?;
+        let was_hedge = record.is_hedge(server);
         record.mark_lost(server, loss);
-        if record.cancel_unsent_hedge() {
-            self.budget.give_back();
-            self.counts.sent_again += u64::from(server == record.first_server());
-        }
+        let cancelled = record.cancel_unsent_hedges();
+        (0..cancelled).for_each(|_| self.budget.give_back());
+        self.counts.sent_again += u64::from(cancelled > 0 && !was_hedge);
+        record.copies[server.index()].why.filter(|_| was_hedge && !record.is_hedge(server))
     }
 
     /// Counts a connection that became a tunnel to one server.
@@ -349,7 +356,7 @@ impl<O: Clone> RequestTable<O> {
 
     /// Returns whether a server may be asked: it is configured, and not known as unreachable.
     pub fn can_send_to(&self, server: Server) -> bool {
-        self.roles.can_send_to(server)
+        self.roles.ranking().can_send_to(server)
     }
 
     /// Returns whether the server gets warm-up requests now.
@@ -411,4 +418,22 @@ impl<O: Clone> RequestTable<O> {
     pub fn find(&self, id: u64) -> Option<&Record> {
         self.slots.find(id)
     }
+}
+
+/// Returns the best allowed server for another copy of a request; `None` if two servers have it, or it has to stay where
+/// it is.
+fn second_server(record: &Record, ranking: Ranking, is_allowed: impl Fn(Server) -> bool) -> Option<Server> {
+    ranking.best(|server| record.is_new_to(server) && is_allowed(server)).filter(|_| record.may_hedge())
+}
+
+/// Returns the server that gets a request after the loss of its only copy; `None` if no server may get it. Servers that
+/// did not have it come first, then the others, then the one that lost it, and last those that fail their requests.
+fn server_after_loss(record: &Record, ranking: Ranking, lost_server: Server) -> Option<Server> {
+    let can_ask = |server: Server| ranking.can_send_to(server) && record.may_resend_to(server, TRIES_MAX);
+    let is_other = |server: Server| server != lost_server && ranking.can_hedge_to(server) && can_ask(server);
+    ranking
+        .best(|server| record.is_new_to(server) && is_other(server))
+        .or_else(|| ranking.best(is_other))
+        .or_else(|| ranking.best(|server| server == lost_server && can_ask(server)))
+        .or_else(|| ranking.best(can_ask))
 }

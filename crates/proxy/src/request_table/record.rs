@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 use sidelane_policy::Nanos;
-use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_policy::hedge::{Hazard, SERVERS_MAX, Server};
 
 use super::servers::ServerError;
 
@@ -56,7 +56,7 @@ pub struct RequestClass {
     pub label: Label,
 }
 
-/// Quality of an answer: whether the other server might give a better one.
+/// Quality of an answer: whether another server might give a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quality {
     /// The server executed the request, or the request itself is at fault.
@@ -68,9 +68,9 @@ pub enum Quality {
 /// Decision of the request table about an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The client gets the answer of this server. A later answer of the other server is dropped.
+    /// The client gets the answer of this server. A later answer of another server is dropped.
     Forward(Server),
-    /// The answer is a failure while the other copy is unanswered. The owner keeps the answer until the table decides.
+    /// The answer is a failure while another copy is unanswered. The owner keeps the answer until the table decides.
     Keep,
     /// The answer is dropped, because the client has another one.
     Drop,
@@ -105,11 +105,11 @@ impl Loss {
 pub enum SendReason {
     /// The request arrived.
     Arrived,
-    /// The server with the first copy got a hazard.
+    /// A server that had a copy got a hazard.
     Hazard(Hazard),
     /// The request was in flight for longer than the hedge timer.
     Timer,
-    /// The other copy was lost.
+    /// An earlier copy was lost.
     Lost,
 }
 
@@ -117,9 +117,9 @@ impl fmt::Display for SendReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Arrived => f.write_str("the request arrived"),
-            Self::Hazard(hazard) => write!(f, "hazard of the other server: {hazard}"),
+            Self::Hazard(hazard) => write!(f, "hazard of the server that had it: {hazard}"),
             Self::Timer => f.write_str("no answer in time"),
-            Self::Lost => f.write_str("the other copy was lost"),
+            Self::Lost => f.write_str("an earlier copy was lost"),
         }
     }
 }
@@ -133,7 +133,7 @@ pub enum CopyState {
     None,
     /// The copy waits for its answer.
     Out,
-    /// The copy was answered with a failure, which is kept while the other copy is unanswered.
+    /// The copy was answered with a failure, which is kept while another copy is unanswered.
     Kept,
     /// The answer to the copy was forwarded.
     Answered,
@@ -171,6 +171,8 @@ pub struct CopyRecord {
     pub why: Option<SendReason>,
     /// Local port of the connection on which the copy was sent; `None` before the connection exists.
     pub port: Option<u16>,
+    /// Whether the copy is a hedge.
+    pub(super) is_hedge: bool,
     tries: u8,
 }
 
@@ -184,7 +186,7 @@ pub struct Record {
     /// Whether the request may be sent twice.
     pub is_repeatable: bool,
     /// Copies of the request, by server.
-    pub copies: [CopyRecord; 2],
+    pub copies: [CopyRecord; SERVERS_MAX],
     /// Server that answered first, and the time at which its answer began; `None` before the first answer.
     pub answered: Option<(Server, Nanos)>,
     /// Whether the forwarded answer is a failure.
@@ -196,13 +198,12 @@ pub struct Record {
     /// Whether the request must stay at the server that got it first.
     pub(super) stays: bool,
     first: Server,
-    hedge: Option<Server>,
 }
 
 impl Record {
     pub(super) fn new(now: Nanos, class: RequestClass, to: Server) -> Self {
         let RequestClass { is_repeatable, label, .. } = class;
-        let copies = [CopyRecord::default(); 2];
+        let copies = Default::default();
         let mut record = Self {
             arrived_ns: now,
             label,
@@ -214,7 +215,6 @@ impl Record {
             is_worth_hedging: true,
             stays: false,
             first: to,
-            hedge: None,
         };
         record.record_send(now, to, SendReason::Arrived);
         record
@@ -225,9 +225,14 @@ impl Record {
         self.first
     }
 
-    /// Returns the server that got a hedge; `None` if there was no hedge.
-    pub fn hedged_to(&self) -> Option<Server> {
-        self.hedge
+    /// Returns the reason of a hedge; `None` if there was no hedge.
+    pub fn hedge_reason(&self) -> Option<SendReason> {
+        self.copies.iter().find(|copy| copy.is_hedge)?.why
+    }
+
+    /// Returns whether this server got a hedge.
+    pub fn is_hedge(&self, server: Server) -> bool {
+        self.copies[server.index()].is_hedge
     }
 
     /// Returns the time from the arrival to the end; `None` while the request is in flight.
@@ -243,6 +248,11 @@ impl Record {
         self.copies[server.index()].state == CopyState::Out
     }
 
+    /// Returns the servers with an unanswered copy, two at most.
+    pub(super) fn awaited_servers(&self) -> impl Iterator<Item = Server> {
+        Server::ALL.into_iter().filter(|server| self.is_awaiting_answer(*server))
+    }
+
     /// Returns whether another copy may be sent to this server after a loss. The caller ensures that no copy is in
     /// flight.
     pub(super) fn may_resend_to(&self, server: Server, tries_max: u8) -> bool {
@@ -254,29 +264,33 @@ impl Record {
         is_worth_it && is_allowed && (self.is_repeatable || !was_sent)
     }
 
-    /// Returns whether a hedge may be sent to this server.
-    pub(super) fn may_hedge_to(&self, to: Server) -> bool {
-        let is_waiting = self.is_awaiting_answer(to.other()) && !self.is_answered() && self.ended.is_none();
-        self.is_repeatable && self.is_worth_hedging && is_waiting && self.copies[to.index()].state == CopyState::None
+    /// Returns whether a hedge may be sent to a server that has no copy: one other server has the request.
+    pub(super) fn may_hedge(&self) -> bool {
+        let is_open = !self.is_answered() && self.ended.is_none();
+        self.is_repeatable && self.is_worth_hedging && is_open && self.awaited_servers().count() == 1
+    }
+
+    /// Returns whether no copy was ever sent to this server.
+    pub(super) fn is_new_to(&self, server: Server) -> bool {
+        self.copies[server.index()].state == CopyState::None
     }
 
     pub(super) fn record_send(&mut self, now: Nanos, to: Server, reason: SendReason) {
-        let copy = &mut self.copies[to.index()];
-        *copy = CopyRecord { state: CopyState::Out, at_ns: now, why: Some(reason), port: None, tries: copy.tries + 1 };
-        if matches!(reason, SendReason::Hazard(_) | SendReason::Timer) {
-            self.hedge = Some(to);
-        }
+        let CopyRecord { is_hedge, tries, .. } = self.copies[to.index()];
+        let is_hedge = is_hedge || matches!(reason, SendReason::Hazard(_) | SendReason::Timer);
+        self.copies[to.index()] =
+            CopyRecord { state: CopyState::Out, at_ns: now, why: Some(reason), port: None, is_hedge, tries: tries + 1 };
     }
 
     /// Decides whether an answer is forwarded, kept or dropped. A failure never wins against a success that may still
-    /// come: it is kept while the other copy is unanswered. The first of two failures is forwarded. Guarded by
+    /// come: it is kept while another copy is unanswered. If all fail, a kept failure is forwarded. Guarded by
     /// `tests/histories.rs`.
     pub(super) fn decide_answer(&mut self, now: Nanos, by: Server, quality: Quality) -> Verdict {
         if self.is_answered() || !self.is_awaiting_answer(by) {
             return Verdict::Drop;
         }
         let is_failure = quality == Quality::Failure;
-        if is_failure && self.is_awaiting_answer(by.other()) {
+        if is_failure && self.awaited_servers().any(|server| server != by) {
             self.copies[by.index()].state = CopyState::Kept;
             return Verdict::Keep;
         }
@@ -293,10 +307,10 @@ impl Record {
         self.copies[by.index()].state = CopyState::Answered;
     }
 
-    /// Chooses the failure that was kept while the other copy was unanswered. Returns its server; `None` if no failure
-    /// was kept.
+    /// Chooses a failure that was kept while another copy was unanswered. Returns its server; `None` if no failure was
+    /// kept.
     pub(super) fn forward_kept_failure(&mut self, now: Nanos) -> Option<Server> {
-        let kept = Server::BOTH.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
+        let kept = Server::ALL.into_iter().find(|server| self.copies[server.index()].state == CopyState::Kept);
         let kept = kept.filter(|_| !self.is_answered())?;
         self.mark_forwarded(now, kept, true);
         Some(kept)
@@ -313,20 +327,22 @@ impl Record {
         }
     }
 
-    /// Ends the hedge if only one server got any byte of the request. Returns whether there was such a hedge.
-    pub(super) fn cancel_unsent_hedge(&mut self) -> bool {
-        let was_never_sent =
-            |copy: &CopyRecord| matches!(copy.state, CopyState::NotSent | CopyState::Unread) && copy.tries == 1;
-        let is_none = self.hedge.is_some() && self.copies.iter().any(was_never_sent);
-        if is_none {
-            self.hedge = None;
-        }
-        is_none
+    /// Ends a hedge of which no byte was sent, or all if only one server got any byte of the request. Returns the number
+    /// of ended hedges.
+    pub(super) fn cancel_unsent_hedges(&mut self) -> u64 {
+        let was_sent = |copy: &CopyRecord| match copy.state {
+            CopyState::None => false,
+            CopyState::NotSent | CopyState::Unread => copy.tries > 1,
+            _ => true,
+        };
+        let is_alone = self.copies.iter().filter(|copy| was_sent(copy)).count() <= 1;
+        let cancelled = self.copies.iter_mut().filter(|copy| copy.is_hedge && (is_alone || !was_sent(copy)));
+        cancelled.map(|copy| copy.is_hedge = false).count() as u64
     }
 
-    /// Returns whether the forwarded answer came from the hedge and is not a failure.
+    /// Returns whether the forwarded answer came from a hedge and is not a failure.
     pub(super) fn is_hedge_win(&self) -> bool {
-        !self.is_failure && self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
+        !self.is_failure && self.answered.is_some_and(|(by, _)| self.is_hedge(by))
     }
 
     pub(super) fn finish(&mut self, now: Nanos, end: RequestEnd) {
@@ -340,5 +356,16 @@ impl Record {
             copy.state = CopyState::Dropped;
         }
         now.saturating_sub(copy.at_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_of_a_request_stays_small() {
+        // A table stores thousands of them.
+        assert!(size_of::<Record>() <= 176, "{}", size_of::<Record>());
     }
 }

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sidelane_policy::hedge::{
-    Attempt, Ejection, HedgeAction, HedgeActions, HedgeEvent, HedgeReason, Roles, RolesConfig, Server,
+    Attempt, Ejection, HedgeAction, HedgeActions, HedgeEvent, HedgeReason, Ranking, Roles, RolesConfig, SERVERS_MAX,
+    Server,
 };
 use sidelane_policy::{Nanos, Policy};
 
@@ -21,14 +22,12 @@ const SUCCESSES_MAX: usize = 64;
 /// Maximum age of a success when the next one comes.
 const SUCCESS_AGE_MAX_NS: Nanos = 1_000_000_000;
 
-/// Bit of [`CommonRoles::published`]: the second server is active.
-const SECOND_IS_ACTIVE: u32 = 1;
-/// Bits of the first server in [`CommonRoles::published`]. Those of the second follow after [`SERVER_BITS`].
-const CAN_SEND: u32 = 1 << 1;
-const CAN_HEDGE: u32 = 1 << 2;
-const IS_WARMING_UP: u32 = 1 << 3;
-const IS_SUSPECT: u32 = 1 << 4;
-const SERVER_BITS: usize = 4;
+/// Place of the active server's index in [`CommonRoles::published`], two bits after the ranking.
+const ACTIVE_SHIFT: usize = Ranking::BITS;
+/// Bits of the first server in [`CommonRoles::published`]. Those of the others follow, each after [`SERVER_BITS`].
+const IS_WARMING_UP: u32 = 1 << (ACTIVE_SHIFT + 2);
+const IS_SUSPECT: u32 = IS_WARMING_UP << 1;
+const SERVER_BITS: usize = 2;
 
 /// Roles of the servers of one proxy.
 #[derive(Debug)]
@@ -52,26 +51,23 @@ impl CommonRoles {
         self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is_set(&self, bit: u32) -> bool {
-        self.published.load(Ordering::Acquire) & bit != 0
+    fn published(&self) -> u32 {
+        self.published.load(Ordering::Acquire)
     }
 
     fn is_set_for(&self, server: Server, bit: u32) -> bool {
-        self.is_set(bit << (SERVER_BITS * server.index()))
+        self.published() & bit << (SERVER_BITS * server.index()) != 0
     }
 }
 
 fn published_bits(roles: &Roles) -> u32 {
     let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
     let of_server = |server: Server| {
-        let bits = bit(roles.can_send_to(server), CAN_SEND)
-            | bit(roles.can_hedge_to(server), CAN_HEDGE)
-            | bit(roles.is_warming_up(server), IS_WARMING_UP)
-            | bit(roles.is_suspect(server), IS_SUSPECT);
+        let bits = bit(roles.is_warming_up(server), IS_WARMING_UP) | bit(roles.is_suspect(server), IS_SUSPECT);
         bits << (SERVER_BITS * server.index())
     };
-    let servers = Server::BOTH.into_iter().fold(0, |bits, server| bits | of_server(server));
-    servers | bit(roles.active() == Server::Second, SECOND_IS_ACTIVE)
+    let servers = Server::ALL.into_iter().fold(0, |bits, server| bits | of_server(server));
+    servers | roles.ranking().to_bits() | (roles.active().index() as u32) << ACTIVE_SHIFT
 }
 
 fn next_wakeup(roles: &Roles) -> Nanos {
@@ -83,7 +79,7 @@ fn next_wakeup(roles: &Roles) -> Nanos {
 pub(super) struct Decision {
     pub(super) actions: Vec<HedgeAction>,
     /// Whether the server was ejected, by server.
-    pub(super) ejected: [bool; 2],
+    pub(super) ejected: [bool; SERVERS_MAX],
 }
 
 /// Access of one request table to the common roles.
@@ -115,7 +111,7 @@ impl RolesHandle {
     fn hand_over(&mut self, last: Option<(Nanos, HedgeEvent)>) -> Decision {
         let mut decision = Decision::default();
         let mut roles = self.common.lock();
-        let is_ejected = |roles: &Roles| Server::BOTH.map(|server| roles.ejection(server).is_some());
+        let is_ejected = |roles: &Roles| Server::ALL.map(|server| roles.ejection(server).is_some());
         let before = is_ejected(&roles);
         let successes = self
             .successes
@@ -127,22 +123,18 @@ impl RolesHandle {
             decision.actions.extend(actions.iter());
         }
         let after = is_ejected(&roles);
-        decision.ejected = Server::BOTH.map(|server| after[server.index()] && !before[server.index()]);
+        decision.ejected = Server::ALL.map(|server| after[server.index()] && !before[server.index()]);
         self.common.next_wakeup.store(next_wakeup(&roles), Ordering::Release);
         self.common.published.store(published_bits(&roles), Ordering::Release);
         decision
     }
 
     pub(super) fn active(&self) -> Server {
-        if self.common.is_set(SECOND_IS_ACTIVE) { Server::Second } else { Server::First }
+        Server::ALL[(self.common.published() >> ACTIVE_SHIFT) as usize % SERVERS_MAX]
     }
 
-    pub(super) fn can_send_to(&self, server: Server) -> bool {
-        self.common.is_set_for(server, CAN_SEND)
-    }
-
-    pub(super) fn can_hedge_to(&self, server: Server) -> bool {
-        self.common.is_set_for(server, CAN_HEDGE)
+    pub(super) fn ranking(&self) -> Ranking {
+        Ranking::from_bits(self.common.published())
     }
 
     pub(super) fn is_warming_up(&self, server: Server) -> bool {
@@ -174,44 +166,55 @@ mod tests {
     }
 
     fn fail(handle: &mut RolesHandle, now: Nanos) -> Decision {
-        handle.observe(now, HedgeEvent::Tried(Server::First, Attempt { sent_ns: now, has_failed: true }))
+        handle.observe(now, HedgeEvent::Tried(Server::FIRST, Attempt { sent_ns: now, has_failed: true }))
     }
 
     #[test]
     fn successes_take_no_lock_until_their_server_is_suspect() {
         let [mut one, mut two] = two_handles();
         for number in 1..SUCCESSES_MAX as Nanos {
-            assert!(one.record_success(number, Server::First, number).is_none());
+            assert!(one.record_success(number, Server::FIRST, number).is_none());
         }
-        assert!(one.record_success(100, Server::First, 100).is_some(), "they are handed over together");
-        assert!(one.record_success(200, Server::First, 200).is_none());
+        assert!(one.record_success(100, Server::FIRST, 100).is_some(), "they are handed over together");
+        assert!(one.record_success(200, Server::FIRST, 200).is_none());
         fail(&mut two, 300);
-        assert!(one.record_success(350, Server::Second, 350).is_none(), "the other server is not suspect");
-        assert!(one.record_success(400, Server::First, 400).is_some(), "from now on each counts at once");
+        assert!(one.record_success(350, Server::ALL[1], 350).is_none(), "the other server is not suspect");
+        assert!(one.record_success(400, Server::FIRST, 400).is_some(), "from now on each counts at once");
     }
 
     #[test]
     fn failures_of_two_threads_count_as_of_one() {
         let [mut one, mut two] = two_handles();
         for now in 1..=4 {
-            assert_eq!(fail(if now % 2 == 0 { &mut one } else { &mut two }, now).ejected, [false; 2]);
+            assert_eq!(fail(if now % 2 == 0 { &mut one } else { &mut two }, now).ejected, [false; SERVERS_MAX]);
         }
-        assert!(one.record_success(5, Server::First, 5).is_some_and(|decision| decision.ejected == [false; 2]));
+        assert!(
+            one.record_success(5, Server::FIRST, 5).is_some_and(|decision| decision.ejected == [false; SERVERS_MAX])
+        );
         for now in 6..=9 {
-            assert_eq!(fail(&mut two, now).ejected, [false; 2], "the success of the other thread came between");
+            assert_eq!(
+                fail(&mut two, now).ejected,
+                [false; SERVERS_MAX],
+                "the success of the other thread came between"
+            );
         }
         let decision = fail(&mut one, 10);
-        assert_eq!(decision.ejected, [true, false]);
-        assert!(decision.actions.iter().any(|action| matches!(action, HedgeAction::Swap { to: Server::Second, .. })));
-        assert_eq!((one.active(), two.active()), (Server::Second, Server::Second));
-        assert!(!two.can_hedge_to(Server::First) && two.can_send_to(Server::First));
+        assert_eq!(decision.ejected, [true, false, false, false]);
+        assert!(
+            decision
+                .actions
+                .iter()
+                .any(|action| matches!(action, HedgeAction::Swap { to, .. } if *to == Server::ALL[1]))
+        );
+        assert_eq!((one.active(), two.active()), (Server::ALL[1], Server::ALL[1]));
+        assert!(!two.ranking().can_hedge_to(Server::FIRST) && two.ranking().can_send_to(Server::FIRST));
         assert_eq!(one.next_wakeup(), two.next_wakeup());
     }
 
     #[test]
     fn an_old_success_is_handed_over_with_the_next() {
         let [mut one, _] = two_handles();
-        assert!(one.record_success(1, Server::First, 1).is_none());
-        assert!(one.record_success(1 + SECOND_NS, Server::First, 1).is_some());
+        assert!(one.record_success(1, Server::FIRST, 1).is_none());
+        assert!(one.record_success(1 + SECOND_NS, Server::FIRST, 1).is_some());
     }
 }

@@ -196,7 +196,7 @@ mod tests {
         assert!(ServerError::ALL.map(ServerOutcome::Error).into_iter().all(ServerOutcome::is_fault));
         let replies = [ReplyKind::Value, ReplyKind::Error, ReplyKind::Refusal, ReplyKind::Failing];
         assert_eq!(replies.map(|reply| ServerOutcome::Reply(reply).is_fault()), [false, false, false, true]);
-        assert_eq!(ServerOutcome::Status(501).quality(), Quality::Failure, "the other server may know the method");
+        assert_eq!(ServerOutcome::Status(501).quality(), Quality::Failure, "another server may know the method");
     }
 
     #[test]

@@ -170,7 +170,7 @@ mod tests {
         Record::new(
             0,
             RequestClass { is_repeatable: true, follows: None, label: Label::from_text(b"GET /") },
-            Server::First,
+            Server::FIRST,
         )
     }
 
@@ -184,7 +184,7 @@ mod tests {
         }
         assert!(slots.find(1).is_none());
         assert!([2, 3, 4].iter().all(|id| slots.find(*id).is_some()));
-        assert_eq!((slots.in_flight(), slots.requests_waiting_for(Server::First)), (1, vec![request_ids[3]]));
+        assert_eq!((slots.in_flight(), slots.requests_waiting_for(Server::FIRST)), (1, vec![request_ids[3]]));
     }
 
     #[test]

@@ -161,8 +161,8 @@ pub fn may_write(command: &Command) -> bool {
     effect_of(command.name()) == Some(Effect::Writes) && !loads_script(command)
 }
 
-/// Returns whether the command loads a script into a server, without changing data. Both servers get it, so that
-/// EVALSHA finds the script at either.
+/// Returns whether the command loads a script into a server, without changing data. All servers get it, so that
+/// EVALSHA finds the script at each.
 pub fn loads_script(command: &Command) -> bool {
     let mut words = command.arguments();
     words.next().is_some_and(|name| name.eq_ignore_ascii_case(b"SCRIPT"))

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use sidelane_policy::hedge::Server;
+use sidelane_policy::hedge::{SERVERS_MAX, Server};
 
 use crate::request_table::RequestId;
 
@@ -15,7 +15,7 @@ struct PendingCommand {
     /// Bytes of the whole command, kept for another copy.
     command: Vec<u8>,
     reply: Option<ClientReply>,
-    /// Failure reply of one server, kept while the other server may still answer.
+    /// Failure reply of one server, kept while another server may still answer.
     failure: Vec<u8>,
 }
 
@@ -37,7 +37,7 @@ pub struct ClientReply {
 pub struct ReplyQueue {
     asked: VecDeque<PendingCommand>,
     /// Commands that each server got and has not answered, in order, by server.
-    sent: [VecDeque<RequestId>; 2],
+    sent: [VecDeque<RequestId>; SERVERS_MAX],
     /// Number of commands at the front of `asked` that [`ReplyQueue::pin_repeatable_commands`] has returned already.
     pinned: usize,
     /// Number of bytes of early replies that wait for their turn, and of kept failures.
@@ -80,7 +80,7 @@ impl ReplyQueue {
         }
     }
 
-    /// Keeps a failure reply. The client gets it if the other server gives no better reply.
+    /// Keeps a failure reply. The client gets it if no other server gives a better reply.
     pub fn keep_failure(&mut self, request_id: RequestId, bytes: Vec<u8>) {
         if let Some(asked) = self.asked.iter_mut().find(|asked| asked.request_id == request_id) {
             self.kept_bytes += bytes.len();
@@ -158,7 +158,7 @@ impl ReplyQueue {
     /// server too, and wait there for their turn.
     pub fn tied_server(&self) -> Option<Server> {
         let once = self.asked.iter().rev().find(|asked| !asked.is_repeatable && asked.reply.is_none())?;
-        Server::BOTH.into_iter().find(|server| self.sent[server.index()].contains(&once.request_id))
+        Server::ALL.into_iter().find(|server| self.sent[server.index()].contains(&once.request_id))
     }
 
     /// Returns the repeatable commands that must not be sent again, because a later command changes data.
@@ -167,7 +167,7 @@ impl ReplyQueue {
         self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.request_id).collect()
     }
 
-    /// Returns the number of bytes of replies that wait for an earlier command or for the other server.
+    /// Returns the number of bytes of replies that wait for an earlier command or for another server.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
@@ -209,7 +209,7 @@ mod tests {
         for _ in 0..1000 {
             // Keep one command waiting in the queue at all times.
             ask(&mut reply_queue);
-            let request_id = reply_queue.take_replied_command(Server::First).unwrap();
+            let request_id = reply_queue.take_replied_command(Server::FIRST).unwrap();
             reply_queue.set_reply(request_id, Vec::new(), true);
             assert!(reply_queue.next_reply().is_some());
         }

@@ -67,10 +67,10 @@ impl OpenLog {
     }
 
     /// Starts a thread that writes the entries of the returned senders, one for each of `threads`. `servers` are the
-    /// addresses of the first and the second server. `eventfd` is notified when there is a message for the user.
+    /// addresses of the servers. `eventfd` is notified when there is a message for the user.
     pub fn start(
         self,
-        servers: [SocketAddr; 2],
+        servers: Arc<[SocketAddr]>,
         threads: usize,
         eventfd: Arc<EventFd>,
     ) -> io::Result<(Vec<Sender>, LogHandle, LogEnd)> {
@@ -174,7 +174,7 @@ impl LogEnd {
 /// State of the writing thread.
 struct Writer {
     log: OpenLog,
-    servers: [SocketAddr; 2],
+    servers: Arc<[SocketAddr]>,
     receiver: Receiver,
     shared: Arc<Shared>,
     text: Vec<u8>,
@@ -221,7 +221,7 @@ impl Writer {
     /// Writes all entries that have arrived, and returns their number.
     fn write_entries(&mut self) -> u64 {
         let epoch_ns = monotonic_epoch_ns();
-        let context = LineFormatter { format: self.log.format, servers: self.servers, epoch_ns };
+        let context = LineFormatter { format: self.log.format, servers: Arc::clone(&self.servers), epoch_ns };
         let mut all = 0;
         loop {
             let Self { receiver, text, .. } = self;

@@ -92,7 +92,7 @@ fn request_families(proxies: &[ProxyMetrics<'_>]) -> Vec<Family> {
             kind: Kind::Histogram,
             values: proxies.iter().map(|proxy| (proxy.labels(), histogram(&proxy.state.counts.durations))).collect(),
         },
-        one("proxy_hedges", None, "Requests that have ended and were sent to both servers", |state| {
+        one("proxy_hedges", None, "Requests that have ended and were sent to a second server", |state| {
             state.counts.hedges as f64
         }),
         one("proxy_hedge_wins", None, "Hedges that were answered before the first copy", |state| {

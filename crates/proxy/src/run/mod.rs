@@ -1,4 +1,4 @@
-//! `sidelane proxy`: the command that runs a proxy in front of two servers, and watches the servers for hazards.
+//! `sidelane proxy`: the command that runs a proxy in front of a server and its backups, and watches them for hazards.
 //!
 //! The rest of the crate is the proxy itself. This module contains the options and messages for the user, and the
 //! threads of a proxy (`running.rs`). The agent uses this module too.
@@ -26,7 +26,7 @@ use crate::edge::State;
 pub use access_log::STDOUT;
 pub use ejections::describe_out_of_service;
 pub use metrics::{ProxyMetrics, metric_families};
-use options::{OptionError, ProxyOptions};
+use options::{BACKUPS_MAX, OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
 
@@ -47,6 +47,8 @@ pub struct ProxyRun {
 /// Runs the proxy until a POSIX signal, the time limit, or an error ends it.
 pub fn run(settings: ProxyRun) -> Result<Summary> {
     settings.proxy.duplicate_address().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
+    let backups = settings.proxy.backups.len();
+    ensure!(backups <= BACKUPS_MAX, OptionError::TooManyBackups(backups));
     ensure!(!settings.proxy.is_trace_unusable(), OptionError::UntoldTrace);
     let signals = PosixSignals::listen()
         .context("cannot open the descriptor for POSIX signals; check the limit of open files (ulimit -n)")?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use sidelane_hazards::WatchedHazards;
 use sidelane_host::units::parse_time;
-use sidelane_policy::hedge::{HedgeBudgetConfig, Mode, RolesConfig};
+use sidelane_policy::hedge::{HedgeBudgetConfig, Mode, RolesConfig, SERVERS_MAX};
 use sidelane_report::otlp::Destination;
 use sidelane_trace::slow_threshold::SlowThreshold;
 use thiserror::Error;
@@ -32,8 +32,11 @@ pub enum OptionError {
     #[error("`{0}` is not an address of a server; write ADDRESS:PORT, as in 127.0.0.1:9001")]
     Server(String),
     /// Two options have the same address.
-    #[error("cannot use {} for both --{} and --{}; give each its own address", .0.address, .0.first, .0.second)]
+    #[error("cannot use {} for {}; give each its own address", .0.address, .0.options())]
     Twice(DuplicateAddress),
+    /// There are too many backups.
+    #[error("cannot use {0} backups; name at most {BACKUPS_MAX}")]
+    TooManyBackups(usize),
     /// The option `--trace` has no effect with this protocol.
     #[error("cannot use --trace with --protocol redis; leave --trace out")]
     UntoldTrace,
@@ -53,6 +56,15 @@ pub struct DuplicateAddress {
     pub second: &'static str,
 }
 
+impl DuplicateAddress {
+    fn options(&self) -> String {
+        match self.first == self.second {
+            true => format!("two --{}", self.first),
+            false => format!("both --{} and --{}", self.first, self.second),
+        }
+    }
+}
+
 /// Parses an address to listen at. `:8080` stands for all IPv6 and IPv4 addresses of this machine.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, OptionError> {
     let parsed = match text.strip_prefix(':') {
@@ -67,7 +79,7 @@ pub fn parse_server(text: &str) -> Result<SocketAddr, OptionError> {
     text.parse().map_err(|_| OptionError::Server(text.to_owned()))
 }
 
-/// Condition for sending a request to both servers.
+/// Condition for sending a request to a second server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedge(pub Mode);
 
@@ -98,6 +110,11 @@ impl fmt::Display for Hedge {
     }
 }
 
+/// Name of the option for a backup.
+pub const BACKUP_OPTION: &str = "backup";
+/// Largest number of backups.
+pub const BACKUPS_MAX: usize = SERVERS_MAX - 1;
+
 /// Largest number of threads that serve clients.
 pub const THREADS_MAX: usize = 256;
 
@@ -121,13 +138,13 @@ pub struct ProxyOptions {
     pub listen: SocketAddr,
     /// Address of the server that is active at first.
     pub active: SocketAddr,
-    /// Address of the second server; `None` for a proxy with one server.
-    pub backup: Option<SocketAddr>,
+    /// Addresses of its backups, in the order of preference; none for a proxy with one server.
+    pub backups: Vec<SocketAddr>,
     /// Protocol that clients and servers use.
     pub protocol: Protocol,
     /// Hazards to watch for.
     pub hazards: WatchedHazards,
-    /// Condition for sending a request to both servers.
+    /// Condition for sending a request to a second server.
     pub hedge: Hedge,
     /// HTTP methods or Redis commands that are safe to repeat. An empty list stands for the default.
     pub repeat: Vec<String>,
@@ -169,7 +186,7 @@ impl ProxyOptions {
         Self {
             listen,
             active,
-            backup: None,
+            backups: Vec::new(),
             protocol: Protocol::Http,
             hazards: WatchedHazards::All,
             hedge: Hedge(Mode::Hazard),
@@ -192,10 +209,15 @@ impl ProxyOptions {
         }
     }
 
+    /// Returns the addresses of the servers: the one that is active at first, and its backups.
+    pub fn servers(&self) -> impl Iterator<Item = SocketAddr> {
+        [self.active].into_iter().chain(self.backups.iter().copied())
+    }
+
     /// Returns the first address that two options have in common; `None` if all differ.
     pub fn duplicate_address(&self) -> Option<DuplicateAddress> {
-        let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
-        let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
+        let mut given = vec![("listen", self.listen), ("active", self.active)];
+        given.extend(self.backups.iter().map(|backup| (BACKUP_OPTION, *backup)));
         given.iter().enumerate().find_map(|(i, (second, address))| {
             let (first, _) = given[..i].iter().find(|(_, earlier)| earlier == address)?;
             Some(DuplicateAddress { address: *address, first, second })
@@ -212,7 +234,7 @@ impl ProxyOptions {
         let usual = RolesConfig::default();
         let roles = RolesConfig {
             mode: self.hedge.0,
-            has_backup: self.backup.is_some(),
+            servers: self.servers().count(),
             warm_up_ns: if self.warm_up > 0 { usual.warm_up_ns } else { 0 },
             out_ns: if self.outlier_detection { usual.out_ns } else { 0 },
             ..usual
@@ -220,8 +242,7 @@ impl ProxyOptions {
         let per_success_milli = (self.budget_percent * 10.0) as u64;
         let budget = HedgeBudgetConfig { per_success_milli, burst: self.burst };
         Config {
-            active: self.active,
-            backup: self.backup,
+            servers: self.servers().collect(),
             protocol: self.protocol,
             repeatable: self.repeatable(),
             table: TableConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..TableConfig::default() },
@@ -253,6 +274,24 @@ mod tests {
         for wrong in ["", "8080", "localhost", ":", ":70000", "1.2.3.4"] {
             assert!(parse_listen(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
             assert!(parse_server(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn same_address_of_two_options_is_named_with_both() {
+        let addresses = [1, 2, 3, 4].map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let [listen, active, one, two] = addresses;
+        let error = |backups: &[SocketAddr]| {
+            let options = ProxyOptions { backups: backups.to_vec(), ..ProxyOptions::new(listen, active) };
+            options.duplicate_address().map(|twice| OptionError::Twice(twice).to_string())
+        };
+        assert_eq!((error(&[]), error(&[one, two])), (None, None));
+        for (backups, options) in [
+            (&[active][..], "127.0.0.1:2 for both --active and --backup"),
+            (&[one, listen], "127.0.0.1:1 for both --listen and --backup"),
+            (&[one, two, one], "127.0.0.1:3 for two --backup"),
+        ] {
+            assert_eq!(error(backups), Some(format!("cannot use {options}; give each its own address")));
         }
     }
 

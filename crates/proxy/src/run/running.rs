@@ -77,8 +77,7 @@ impl ReadyProxy {
     }
 
     fn create_watchers(&mut self) -> Result<()> {
-        let servers = [(Server::First, Some(self.options.active)), (Server::Second, self.options.backup)];
-        for (server, address) in servers.into_iter().filter_map(|(server, address)| Some((server, address?))) {
+        for (server, address) in Server::ALL.into_iter().zip(self.options.servers()) {
             let (watch, notes) = Watch::new(address, &self.options.hazards, self.options.poll)?;
             self.watches.extend(watch.map(|watch| (server, watch)));
             self.notes.extend(notes);
@@ -100,7 +99,7 @@ impl ReadyProxy {
         let traces = Traces::start(&self.options)?;
         let (trace_lookup, for_proxy, its_board) = (traces.trace_lookup(), Arc::clone(&shared), Arc::clone(&board));
         let config = Config { tls: self.tls.as_ref().map(Tls::config), ..self.options.config() };
-        let servers = [self.options.active, self.options.backup.unwrap_or(self.options.active)];
+        let servers = self.options.servers().collect();
         let log = self
             .log
             .map(|log| log.start(servers, threads, Arc::clone(&shared.eventfd)))

@@ -54,7 +54,7 @@ impl Summary {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             listen: options.listen,
-            servers: [Some(options.active), options.backup].into_iter().flatten().collect(),
+            servers: options.servers().collect(),
             hedge: options.hedge.to_string(),
             swaps: swaps.map(|(hazard, count)| (hazard.name().to_owned(), count.into())).collect(),
             cut_at_end: CutAtEnd { requests: state.in_flight, tunnels: state.tunnels },

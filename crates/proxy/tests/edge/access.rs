@@ -30,7 +30,7 @@ struct Log {
 
 fn start_logged_proxy(config: Config) -> (Proxy, Log) {
     let (sender, receiver) = access::channel(1 << 20);
-    let servers = [config.active, config.backup.unwrap_or(config.active)];
+    let servers = config.servers.clone().into();
     let context = LineFormatter { format: Format::Json, servers, epoch_ns: 0 };
     (Proxy::start_with(config, Some(sender)), Log { receiver, context })
 }
@@ -131,7 +131,7 @@ fn hedged_request_is_logged_with_reason_and_winner() {
     let mut client = proxy.connect();
     send_text(&mut client, GET);
     asked.recv_timeout(TIMEOUT).unwrap();
-    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::JvmGc]);
     read_until(&mut client, "well");
     let line = log.only_line(proxy);
     assert_eq!((&line["sent"], &line["won"]), (&json!("hedged:jvm-gc"), &json!("hedge")));

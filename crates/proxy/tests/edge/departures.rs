@@ -47,7 +47,7 @@ fn requests_of_departed_clients_are_closed_at_the_server() {
         clients.into_iter().for_each(reset);
         (0..CLIENTS).for_each(|_| ends.recv_timeout(TIMEOUT).expect("the server sees the end"));
         proxy.wait_until("the end", |state| state.in_flight == 0);
-        proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
+        proxy.publish_hazards(Server::FIRST, [Hazard::JvmGc]);
         proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::JvmGc as usize] == 1);
         let counts = proxy.finish().counts;
         assert_eq!((counts.left, counts.hedges, seen.try_iter().count()), (CLIENTS as u64, 0, 0), "{counts:?}");
@@ -90,7 +90,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     let mut open = proxy.connect();
     open.write_all(b"GET /open HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
     requests.recv_timeout(TIMEOUT).expect("the server gets it");
-    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::JvmGc]);
     assert!(read_until(&mut open, "backup").starts_with("HTTP/1.1 200 "));
     (0..2).for_each(|_| tell.send(()).unwrap());
     assert!(read_to_end(&mut half_closed).ends_with("active"));

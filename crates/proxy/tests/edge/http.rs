@@ -80,9 +80,9 @@ fn server_that_closes_connections_gets_all_warm_up_requests() {
     config.warm_up_requests = WARM_UP;
     let proxy = Proxy::start(config);
     assert!(proxy.get("/").ends_with("well"));
-    proxy.publish_hazards(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.publish_hazards(Server::First, []);
+    proxy.publish_hazards(Server::FIRST, []);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
 }
 
@@ -96,9 +96,9 @@ fn server_without_sampled_requests_is_warmed_up_by_the_next() {
     // Use a time longer than the test, so that only requests can end the warm-up.
     config.table.roles.warm_up_ns = 10 * TIMEOUT.as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.publish_hazards(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.publish_hazards(Server::First, []);
+    proxy.publish_hazards(Server::FIRST, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
     assert!(proxy.get("/first").ends_with("backup"));
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
@@ -231,9 +231,9 @@ fn failures_do_not_count_as_warm_up() {
     // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.publish_hazards(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
-    proxy.publish_hazards(Server::First, []);
+    proxy.publish_hazards(Server::FIRST, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
     assert!(proxy.get("/").ends_with("backup"));
     (0..2 * WARM_UP).for_each(|_| failures.recv().unwrap());

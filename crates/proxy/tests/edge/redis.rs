@@ -11,7 +11,7 @@ use std::time::Duration;
 use sidelane_policy::hedge::{Hazard, Server};
 use sidelane_proxy::request_table::Counts;
 
-use crate::scene::{Proxy, redis_config, with_hedge_timer};
+use crate::scene::{Proxy, TIMEOUT, redis_config, with_hedge_timer};
 use crate::scripted::{read_to_end, read_until, refusing_address, start_server};
 
 /// Starts a server that reports each command on the returned channel, and then calls `answer`.
@@ -147,7 +147,7 @@ fn half_closed_client_is_answered_and_not_hedged() {
     let mut open = proxy.connect();
     open.write_all(b"GET open\r\n").unwrap();
     at_active.recv().unwrap();
-    proxy.publish_hazards(Server::First, [Hazard::JvmGc]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::JvmGc]);
     assert_eq!(read_until(&mut open, "\r\n"), "+OK\r\n");
     (0..2).for_each(|_| tell.send(()).unwrap());
     assert_eq!(read_until(&mut half_closed, "\r\n"), "+OK\r\n");
@@ -170,7 +170,7 @@ fn client_that_reads_no_replies_stops_its_server_and_ends() {
     let proxy = Proxy::start(config);
     let mut client = proxy.connect();
     client.write_all("GET a\r\n".repeat(REPLIES).as_bytes()).unwrap();
-    ended.recv_timeout(crate::scene::TIMEOUT).expect("the server could not write all");
+    ended.recv_timeout(TIMEOUT).expect("the server could not write all");
     proxy.wait_until("the end of the client", |state| state.clients == 0);
 }
 
@@ -249,7 +249,7 @@ fn blocking_command_of_a_gone_client_ends_at_the_server() {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(commands.recv().unwrap().as_deref(), Some(command));
         drop(client);
-        assert_eq!(ended.recv_timeout(crate::scene::TIMEOUT), Ok(0), "{command}");
+        assert_eq!(ended.recv_timeout(TIMEOUT), Ok(0), "{command}");
     }
 }
 
@@ -264,7 +264,7 @@ fn blocking_command_of_a_client_that_left_is_not_sent() {
     let proxy = Proxy::start(redis_config(address, None));
     let mut client = proxy.connect();
     client.write_all(b"GET a\r\nBLPOP q 0\r\n").unwrap();
-    assert_eq!(commands.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("GET a"));
+    assert_eq!(commands.recv_timeout(TIMEOUT).as_deref(), Ok("GET a"));
     client.shutdown(Shutdown::Write).unwrap();
     (0..2).for_each(|_| tell.send(()).unwrap());
     assert_eq!(read_to_end(&mut client), "+OK\r\n");
@@ -323,7 +323,7 @@ fn client_reads_its_own_writes_despite_the_other_server() {
     let mut client = proxy.connect();
     client.write_all(b"SET a new\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+new\r\n");
-    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
     for command in ["GET a", "EVALSHA y 0", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
@@ -401,7 +401,7 @@ fn wait_command_goes_to_the_server_that_got_the_write() {
     let mut client = proxy.connect();
     client.write_all(b"SET a 1\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
-    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Stopped as usize] == 1);
     client.write_all(b"WAIT 1 0\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
@@ -501,21 +501,42 @@ fn script_server() -> (SocketAddr, Receiver<String>) {
 }
 
 #[test]
-fn script_load_is_copied_to_the_other_server() {
-    let ((first, _at_first), (second, at_second)) = (script_server(), script_server());
-    let proxy = Proxy::start(redis_config(first, Some(second)));
+fn script_load_is_copied_to_all_servers() {
+    let [(first, _at_first), (second, at_second), (third, at_third)] = [(); 3].map(|()| script_server());
+    let proxy = Proxy::start(redis_config(first, [second, third]));
     let mut client = proxy.connect();
     for command in ["SCRIPT LOAD x", "GET a"] {
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
     }
-    assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
-    proxy.publish_hazards(Server::First, [Hazard::Stopped]);
+    for commands in [&at_second, &at_third] {
+        assert_eq!(commands.recv_timeout(TIMEOUT).as_deref(), Ok("SCRIPT LOAD x"));
+    }
+    proxy.publish_hazards(Server::FIRST, [Hazard::Stopped]);
     proxy.wait_until("the swap", |state| state.active == second);
-    // Loading a script does not tie the client to its server, so the next command may go to the other server.
+    // Loading a script does not tie the client to its server, so the next command may go to another server.
     client.write_all(b"EVALSHA y 0\r\n").unwrap();
     assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
-    assert_eq!(at_second.recv_timeout(crate::scene::TIMEOUT).as_deref(), Ok("EVALSHA y 0"));
+    assert_eq!(at_second.recv_timeout(TIMEOUT).as_deref(), Ok("EVALSHA y 0"));
+    proxy.publish_hazards(Server::ALL[1], [Hazard::Stopped]);
+    proxy.wait_until("the next swap", |state| state.active == third);
+    assert_eq!(send_command(&proxy, "EVALSHA y 0"), "+OK\r\n");
+}
+
+#[test]
+fn command_goes_to_the_second_backup_if_the_first_is_lost() {
+    let (active, at_active) = command_server(|_, _| thread::park());
+    let (first, at_first) = command_server(|stream, _| stream.shutdown(Shutdown::Both).unwrap());
+    let (second, _at_second) = command_server(reply_ok);
+    let proxy = Proxy::start(redis_config(active, [first, second]));
+    let mut client = proxy.connect();
+    client.write_all(b"GET a\r\n").unwrap();
+    at_active.recv_timeout(TIMEOUT).expect("the active server gets it");
+    proxy.publish_hazards(Server::FIRST, [Hazard::Stopped]);
+    assert_eq!(read_until(&mut client, "\r\n"), "+OK\r\n");
+    assert_eq!(at_first.try_recv().as_deref(), Ok("GET a"));
+    let counts = proxy.finish().counts;
+    assert_eq!((counts.answered, counts.hedges, counts.sent_again), (1, 1, 1), "{counts:?}");
 }
 
 #[test]
@@ -534,12 +555,12 @@ fn loading_redis_does_not_count_as_warmed_up() {
     // Use a shorter warm-up time than the failures last: the time must start again at each failure.
     config.table.roles.warm_up_ns = Duration::from_millis(300).as_nanos() as u64;
     let proxy = Proxy::start(config);
-    proxy.publish_hazards(Server::First, [Hazard::Restart]);
+    proxy.publish_hazards(Server::FIRST, [Hazard::Restart]);
     proxy.wait_until("the swap", |state| state.active == second);
-    proxy.publish_hazards(Server::First, []);
+    proxy.publish_hazards(Server::FIRST, []);
     proxy.wait_until("the server", |state| state.counts.warm_ups == 1);
     assert_eq!(send_command(&proxy, "GET a"), "+backup\r\n");
-    (0..2 * WARM_UP).for_each(|_| failures.recv_timeout(crate::scene::TIMEOUT).unwrap());
+    (0..2 * WARM_UP).for_each(|_| failures.recv_timeout(TIMEOUT).unwrap());
     assert_eq!(send_command(&proxy, "GET a"), "+backup\r\n", "it is still cold");
     drop(failures);
     proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
@@ -607,7 +628,7 @@ fn a_client_of_resp3_is_tied_to_a_connection_that_speaks_it() {
         let mut client = proxy.connect();
         client.write_all(b"HELLO 3\r\n").unwrap();
         (0..3).for_each(|_| drop(read_until(&mut client, "\r\n")));
-        proxy.publish_hazards(Server::First, [Hazard::Stopped]);
+        proxy.publish_hazards(Server::FIRST, [Hazard::Stopped]);
         proxy.wait_until("the swap", |state| state.active == second);
         client.write_all(format!("{command}\r\n").as_bytes()).unwrap();
         // A tied client gets everything that the server sends, except the reply to the greeting.

@@ -23,11 +23,11 @@ use crate::scripted::read_to_end;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Returns the configuration of an HTTP proxy without a hedge timer.
-pub fn http_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
-    let roles = RolesConfig { has_backup: backup.is_some(), ..RolesConfig::default() };
+pub fn http_config(active: SocketAddr, backups: impl IntoIterator<Item = SocketAddr>) -> Config {
+    let servers: Vec<SocketAddr> = [active].into_iter().chain(backups).collect();
+    let roles = RolesConfig { servers: servers.len(), ..RolesConfig::default() };
     Config {
-        active,
-        backup,
+        servers,
         protocol: Protocol::Http,
         repeatable: Repeatable::from_names(METHODS),
         table: TableConfig { roles, ..TableConfig::default() },
@@ -39,8 +39,8 @@ pub fn http_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
 }
 
 /// Returns the configuration of a Redis proxy without a hedge timer.
-pub fn redis_config(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
-    Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http_config(active, backup) }
+pub fn redis_config(active: SocketAddr, backups: impl IntoIterator<Item = SocketAddr>) -> Config {
+    Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http_config(active, backups) }
 }
 
 /// Adds a hedge timer to a configuration.

@@ -199,7 +199,7 @@ fn each_query_returns_what_the_agent_tells() {
     let service = format!("port = {}\nslo = \"p99=60s\"", redis.address().port());
     let lines = format!(
         "[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n[[proxy]]\nlisten = \"{listen}\"\nactive = \"{}\"\n\
-         backup = \"{}\"\n[[hazards]]\nservers = [\"s1={}\"]\nsocket = \"{}/hazards.sock\"\n[metrics]\nlisten = \
+         backups = [\"{}\"]\n[[hazards]]\nservers = [\"s1={}\"]\nsocket = \"{}/hazards.sock\"\n[metrics]\nlisten = \
          \"{metrics}\"",
         one.address,
         two.address,

@@ -77,7 +77,7 @@ fn proxy_has_own_threads_metrics_and_status() {
     let Some(_turn) = lock_lanes() else { return };
     let before = Footprint::capture();
     let (listen, metrics) = (unused_address(), unused_address());
-    let more = format!("backup = \"{}\"\nhedge = \"timer:1ms\"", start_named_server("two"));
+    let more = format!("backups = [\"{}\"]\nhedge = \"timer:1ms\"", start_named_server("two"));
     let file = File::with_absent_targets().with_lines(&proxy_config_section(listen, silent_server(), &more));
     let daemon = Daemon::start(&file.with_lines(&format!("[metrics]\nlisten = \"{metrics}\"")), 0, 0);
     let mut client = Client::connect(listen);
@@ -102,7 +102,7 @@ fn ejected_server_of_a_proxy_is_reported() {
     let Some(_turn) = lock_lanes() else { return };
     let (listen, metrics) = (unused_address(), unused_address());
     let (fails, _seen) = start_recording_server(|stream, _| send_answer_with_status(stream, 503, "fails"));
-    let table = proxy_config_section(listen, fails, &format!("backup = \"{}\"", start_named_server("two")));
+    let table = proxy_config_section(listen, fails, &format!("backups = [\"{}\"]", start_named_server("two")));
     let file = File::with_absent_targets().with_lines(&table).with_lines(&format!("[metrics]\nlisten = \"{metrics}\""));
     let mut daemon = Daemon::start(&file, 0, 0);
     let mut client = Client::connect(listen);
@@ -127,7 +127,7 @@ fn hazards_are_watched_by_threads_in_sched_other() {
     let Some(_turn) = lock_lanes() else { return };
     let Some((one, two)) = Nginx::start("one").zip(Nginx::start("two")) else { return };
     let listen = unused_address();
-    let more = format!("backup = \"{}\"", two.address);
+    let more = format!("backups = [\"{}\"]", two.address);
     let table = proxy_config_section(listen, one.address, &more).replace("hazard = \"none\"", "hazard = \"stopped\"");
     let daemon = Daemon::start(&File::with_absent_targets().with_lines(&table), 0, 0);
     Client::connect(listen).expect_answer_from("one");

@@ -35,6 +35,26 @@ fn stopped_server_is_replaced_without_waiting_for_it() {
 }
 
 #[test]
+fn second_backup_answers_while_two_servers_are_stopped() {
+    let Some((one, two)) = start_two_servers() else { return };
+    let Some(three) = Nginx::start("three") else { return };
+    let proxy = Proxy::start(one.address, [two.address, three.address], &["--hazard", "stopped"]);
+    assert!(proxy.get("/").ends_with("one"));
+    one.signal(libc::SIGSTOP);
+    assert!(proxy.get("/").ends_with("two"));
+    two.signal(libc::SIGSTOP);
+    for _ in 0..20 {
+        assert!(proxy.get("/").ends_with("three"));
+    }
+    one.signal(libc::SIGCONT);
+    wait_until("requests went back", || proxy.get("/").ends_with("one"));
+    two.signal(libc::SIGCONT);
+    let summary = proxy.finish();
+    assert_eq!((&summary["hazards_begun"], &summary["swaps"]), (&json!([1, 1, 0]), &json!({"stopped": 2})));
+    assert_eq!(summary["counts"]["answered"], summary["counts"]["requests"], "{summary}");
+}
+
+#[test]
 fn servers_at_one_port_of_two_addresses_are_told_apart() {
     let here = unused_address();
     let there = (Ipv4Addr::new(127, 0, 0, 2), here.port()).into();

@@ -21,13 +21,21 @@ fn start_working_proxy(options: &[&str]) -> Proxy {
 }
 
 #[test]
-fn an_address_that_is_given_twice_is_refused() {
-    let address = unused_address().to_string();
-    let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--backup", &address];
-    let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(125), "{said}");
-    assert!(said.contains(&format!("cannot use {address} for both --active and --backup")), "{said}");
+fn backups_that_cannot_be_used_are_refused() {
+    let [active, one, two, three, four] = [(); 5].map(|()| unused_address().to_string());
+    let twice = |options| format!("cannot use {active} for {options}; give each its own address");
+    for (backups, error) in [
+        (vec![&active], twice("both --active and --backup")),
+        (vec![&one, &two, &one], format!("cannot use {one} for two --backup; give each its own address")),
+        (vec![&one, &two, &three, &four], "cannot use 4 backups; name at most 3".to_owned()),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane"));
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--active", &active]);
+        let ended = command.args(backups.iter().flat_map(|backup| ["--backup", backup])).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(125), "{said}");
+        assert!(said.contains(&error), "{said}");
+    }
 }
 
 #[test]

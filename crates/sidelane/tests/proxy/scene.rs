@@ -25,32 +25,32 @@ pub struct Proxy {
 
 impl Proxy {
     /// Starts the proxy in front of these servers, with further options.
-    pub fn start(active: SocketAddr, backup: Option<SocketAddr>, options: &[&str]) -> Self {
-        Self::start_with_open_file_limits(active, backup, options, None)
+    pub fn start(active: SocketAddr, backups: impl IntoIterator<Item = SocketAddr>, options: &[&str]) -> Self {
+        Self::start_with_open_file_limits(active, backups, options, None)
     }
 
     /// Starts the proxy with these soft and hard limits of open files.
     pub fn start_with_open_file_limits(
         active: SocketAddr,
-        backup: Option<SocketAddr>,
+        backups: impl IntoIterator<Item = SocketAddr>,
         options: &[&str],
         open_file_limits: Option<(u64, u64)>,
     ) -> Self {
-        Self::start_with_stdout(Stdio::null(), active, backup, options, open_file_limits)
+        Self::start_with_stdout(Stdio::null(), active, backups, options, open_file_limits)
     }
 
     /// Starts the proxy with another standard output.
     pub fn start_with_stdout(
         stdout: Stdio,
         active: SocketAddr,
-        backup: Option<SocketAddr>,
+        backups: impl IntoIterator<Item = SocketAddr>,
         options: &[&str],
         open_file_limits: Option<(u64, u64)>,
     ) -> Self {
         let json = tempfile::NamedTempFile::new().unwrap().into_temp_path();
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane"));
         command.args(["proxy", "--listen", "127.0.0.1:0", "--active", &active.to_string()]);
-        command.args(backup.iter().flat_map(|backup| ["--backup".to_owned(), backup.to_string()]));
+        command.args(backups.into_iter().flat_map(|backup| ["--backup".to_owned(), backup.to_string()]));
         command.args(options).arg("--json").arg(&json).stderr(Stdio::piped()).stdout(stdout);
         if let Some((current, maximum)) = open_file_limits {
             let limit = rustix::process::Rlimit { current: Some(current), maximum: Some(maximum) };

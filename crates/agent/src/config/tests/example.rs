@@ -7,7 +7,7 @@ const PROXY: [&str; 26] = [
     "[[proxy]]",
     "listen = ",
     "active = ",
-    "backup = ",
+    "backups = ",
     "protocol = ",
     "hazard = \"all",
     "hedge = ",

@@ -37,7 +37,7 @@ fn invalid_proxies_are_refused() {
         &[
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? the keys here are `abort_on_close`, \
-             `access_log`, `active`, `answer_time`, `backup`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
+             `access_log`, `active`, `answer_time`, `backups`, `budget`, `burst`, `clients`, `drain`, `forwarded`, \
              `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `log_format`, `once_to`, `otlp`, \
              `outlier_detection`, `poll`, `protocol`, `repeat`, `slo`, `threads`, `tls_cert`, `tls_key`, `trace`, \
              `warm_up`",
@@ -56,11 +56,29 @@ fn invalid_proxies_are_refused() {
              \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"",
         ],
     );
-    assert_refused(
-        &config_with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
-        &["a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", the same as `proxy.active`; write a different address \
-             for each"],
-    );
+    for (backups, problem) in [
+        (
+            "[\"127.0.0.1:9002\", \"127.0.0.1:9001\"]",
+            "has \"127.0.0.1:9001\", the same as `proxy.active`; write a different address for each",
+        ),
+        (
+            "[\"127.0.0.1:9002\", \"127.0.0.1:9002\"]",
+            "has \"127.0.0.1:9002\" twice; write a different address for each",
+        ),
+        ("[\"127.0.0.1:2\", \"127.0.0.1:3\", \"127.0.0.1:4\", \"127.0.0.1:5\"]", "has 4 addresses; write at most 3"),
+        (
+            "[\"9002\"]",
+            "has \"9002\", which is not an address with a port; write a list of ADDRESS:PORT, as in \
+             [\"127.0.0.1:9002\", \"127.0.0.1:9003\"]",
+        ),
+        (
+            "\"127.0.0.1:9002\"",
+            "is \"127.0.0.1:9002\"; write a list of ADDRESS:PORT, as in [\"127.0.0.1:9002\", \"127.0.0.1:9003\"]",
+        ),
+    ] {
+        let problem = format!("a.toml:27: `proxy.backups` {problem}");
+        assert_refused(&config_with_proxy(&format!("{active}\nbackups = {backups}")), &[&problem]);
+    }
     assert_refused(
         &config_with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
         &["a.toml:28: `proxy.trace` is true, but protocol is \"redis\"; leave it out: only HTTP requests can be \

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::rc::Rc;
 
 use serde_json::{Value, json};
-use sidelane_policy::hedge::Server;
 use tokio::sync::oneshot;
 
 use super::super::ended::sent_copy;
@@ -57,7 +56,7 @@ fn unknown_request() -> Vec<u8> {
 /// Returns what the proxy knows of a request, as JSON. Times are relative to its arrival.
 fn request_history_json(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
     let since = |at_ns: u64| at_ns.saturating_sub(record.arrived_ns);
-    let copies = Server::BOTH.into_iter().filter_map(|server| {
+    let copies = shared.servers().filter_map(|server| {
         let copy = &record.copies[server.index()];
         (copy.state != CopyState::None).then(|| {
             json!({

@@ -1,5 +1,5 @@
-//! Exchange of one request and its answer, with copies at up to two servers. The client gets the first answer that is
-//! not a failure.
+//! Exchange of one request and its answer, with copies at up to two servers at a time. The client gets the first answer
+//! that is not a failure.
 
 use std::future::Future;
 use std::io;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sidelane_host::clock::now_ns;
-use sidelane_policy::hedge::Server;
+use sidelane_policy::hedge::{SERVERS_MAX, Server};
 use tokio::task::spawn_local;
 
 use super::super::connection::ServerConnection;
@@ -40,7 +40,7 @@ pub(super) struct Exchange<'a> {
     pub(super) request_id: RequestId,
     wanted: ResponseContext,
     pub(super) is_repeatable: bool,
-    copies: [Option<Copy>; 2],
+    copies: [Option<Copy>; SERVERS_MAX],
 }
 
 /// Event that ends the wait for an answer.
@@ -71,7 +71,7 @@ pub(super) async fn handle_request(
         has_via: shared.config.forwarded != Forwarded::Off,
     };
     let is_repeatable = class.is_repeatable;
-    let mut exchange = Exchange { shared, client, request_id, wanted, is_repeatable, copies: [None, None] };
+    let mut exchange = Exchange { shared, client, request_id, wanted, is_repeatable, copies: Default::default() };
     if exchange.client.is_half_closed {
         shared.table.borrow_mut().stop_hedging(request_id);
     }
@@ -99,7 +99,7 @@ impl Exchange<'_> {
         }
         self.start_copy(to);
         let answered = self.wait_for_first_answer().await?;
-        self.drop_other_copy(answered.by);
+        self.drop_other_copies(answered.by);
         if self.is_repeatable && ServerOutcome::Status(answered.head.status).quality() == Quality::Success {
             self.shared.note_sample(&self.client.request);
         }
@@ -176,7 +176,7 @@ impl Exchange<'_> {
         // First stop hedges of this request: `record_timeout` may eject a server, and an ejection hedges the server's
         // requests.
         self.shared.table.borrow_mut().stop_hedging(self.request_id);
-        for server in Server::BOTH {
+        for server in Server::ALL {
             if let Some(Copy::Connected(_, 1..)) = self.copies[server.index()] {
                 self.shared.record_timeout(self.request_id, server);
             }
@@ -203,7 +203,7 @@ impl Exchange<'_> {
             if let Some((request_id, to)) = mailbox.poll_order(cx) {
                 return Poll::Ready(Event::Order(request_id, to));
             }
-            for (server, copy) in Server::BOTH.into_iter().zip(&mut self.copies) {
+            for (server, copy) in Server::ALL.into_iter().zip(&mut self.copies) {
                 if let Some(Poll::Ready(event)) = copy.as_mut().map(|copy| poll_copy(copy, server, request, cx)) {
                     return Poll::Ready(event);
                 }
@@ -243,7 +243,7 @@ impl Exchange<'_> {
             let head = match read {
                 Ok(Some(head)) => head,
                 Ok(None) => return Ok(None),
-                // Give up only this copy: the other server may have the request too, or may still get it.
+                // Give up only this copy: another server may have the request too, or may still get it.
                 Err(_) => return self.handle_copy_loss(server, Loss::Malformed).map_err(|_| MALFORMED),
             };
             if head.is_interim() {
@@ -322,14 +322,20 @@ impl Exchange<'_> {
         self.shared.dropping.get() < DROPPING_MAX
     }
 
-    /// Handles the copy at the other server: reads and drops its answer, or closes its connection.
-    fn drop_other_copy(&mut self, answered_by: Server) {
-        let other = answered_by.other();
-        let copy = self.copies[other.index()].take();
+    /// Handles the copies at other servers: reads and drops their answers, or closes their connections.
+    fn drop_other_copies(&mut self, answered_by: Server) {
+        for other in Server::ALL.into_iter().filter(|server| *server != answered_by) {
+            if let Some(copy) = self.copies[other.index()].take() {
+                self.drop_other_copy(other, copy);
+            }
+        }
+    }
+
+    fn drop_other_copy(&self, other: Server, copy: Copy) {
         // The request table has already recorded the head of a kept failure answer.
-        let is_new = matches!(copy, Some(Copy::Connected(..)));
+        let is_new = matches!(copy, Copy::Connected(..));
         match copy {
-            Some(Copy::Connected(connection, sent) | Copy::KeptFailure(connection, sent))
+            Copy::Connected(connection, sent) | Copy::KeptFailure(connection, sent)
                 if sent == self.client.request.len() && self.can_read_dropped_answer() =>
             {
                 let (shared, request_id, is_head) = (Rc::clone(self.shared), self.request_id, self.wanted.is_head);
@@ -339,26 +345,26 @@ impl Exchange<'_> {
                     DroppedAnswer { of: other, request_id, is_head, is_new },
                 )));
             }
-            copy => self.drop_copy(other, copy),
+            copy => self.drop_copy(other, &copy),
         }
     }
 
     /// Gives up the copies that are still unanswered.
     fn drop_copies(&mut self) {
-        for server in Server::BOTH {
-            let copy = self.copies[server.index()].take();
-            self.drop_copy(server, copy);
+        for server in Server::ALL {
+            if let Some(copy) = self.copies[server.index()].take() {
+                self.drop_copy(server, &copy);
+            }
         }
     }
 
-    fn drop_copy(&self, server: Server, copy: Option<Copy>) {
+    fn drop_copy(&self, server: Server, copy: &Copy) {
         let mut table = self.shared.table.borrow_mut();
         match copy {
-            Some(Copy::Connected(_, 1..) | Copy::KeptFailure(..)) => {
+            Copy::Connected(_, 1..) | Copy::KeptFailure(..) => {
                 table.count_dropped_answer(now_ns(), self.request_id, server)
             }
-            Some(Copy::Connected(..) | Copy::Connecting(_)) => table.record_not_sent(self.request_id, server),
-            None => {}
+            Copy::Connected(..) | Copy::Connecting(_) => table.record_not_sent(self.request_id, server),
         }
     }
 }

@@ -143,7 +143,7 @@ pub(super) async fn send_upload(
     }
 }
 
-/// Connects to the server, or to its backup if that fails. Nothing has been sent yet.
+/// Connects to the server, or to another one if that fails. Nothing has been sent yet.
 async fn connect(exchange: &mut Exchange<'_>, to: Server) -> Result<(Server, ServerConnection), Failure> {
     match exchange.shared.take_recent_connection(to) {
         Some(connection) => Ok(record_connection(exchange, to, connection)),

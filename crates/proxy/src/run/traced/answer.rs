@@ -113,7 +113,7 @@ mod tests {
     fn answer_with_spans(parts: &[(Cause, u64)]) -> Value {
         let mut kept = RecentTimelines::since(0);
         kept.add(Timeline { peer_port: 7, ..timeline(1, S, parts) });
-        let asked = SentCopy { server: Server::First, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
+        let asked = SentCopy { server: Server::FIRST, port: 7, arrived_ns: S - 5, sent_ns: S, until_ns: Some(2 * S) };
         trace_answer(&kept, &asked, ([127, 0, 0, 1], 9001).into())
     }
 

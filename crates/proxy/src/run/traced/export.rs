@@ -45,7 +45,7 @@ const AFTER: u64 = u64::MAX;
 struct Exporter {
     requests: Receiver<SlowRequest>,
     counter: ExportCounter,
-    servers: [Option<Arc<Traced>>; 2],
+    servers: Vec<Arc<Traced>>,
     to: Destination,
     pending: VecDeque<SlowRequest>,
     /// Number of requests that were not exported before the present failure; `None` while the export succeeds.
@@ -70,11 +70,7 @@ impl ExportEnd {
 }
 
 /// Starts a thread that exports requests of more than `limit_ns`.
-pub(super) fn start(
-    servers: [Option<Arc<Traced>>; 2],
-    to: Destination,
-    limit_ns: u64,
-) -> Result<(ExportSender, ExportEnd)> {
+pub(super) fn start(servers: Vec<Arc<Traced>>, to: Destination, limit_ns: u64) -> Result<(ExportSender, ExportEnd)> {
     let (sender, requests, counter) = export_queue(limit_ns);
     let (ends, ended) = sync_channel::<()>(1);
     let end = ExportEnd { ended, counter: counter.clone() };
@@ -136,7 +132,7 @@ impl Exporter {
 
     /// Returns the trace of a request; `None` if its timeline comes later and it may wait.
     fn request_trace(&self, request: &SlowRequest, epoch_ns: u64, is_last_look: bool) -> Option<RequestTrace> {
-        let traced = request.copy.and_then(|copy| Some((self.servers[copy.server.index()].as_deref()?, copy)));
+        let traced = request.copy.and_then(|copy| Some((self.servers.get(copy.server.index())?, copy)));
         let Some((traced, copy)) = traced else {
             return Some(untraced_request(request, epoch_ns, "it was sent to no server"));
         };
@@ -278,7 +274,7 @@ mod tests {
     const PARENT: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     fn slow_request(ended_ns: u64) -> SlowRequest {
-        let copy = SentCopy { server: Server::First, port: 7, arrived_ns: S, sent_ns: S + 5, until_ns: Some(ended_ns) };
+        let copy = SentCopy { server: Server::FIRST, port: 7, arrived_ns: S, sent_ns: S + 5, until_ns: Some(ended_ns) };
         SlowRequest {
             number: RequestNumber { id: 3, mark: 9 },
             arrived_ns: S,

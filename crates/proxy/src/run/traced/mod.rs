@@ -33,7 +33,8 @@ const NAMES_EVERY: Duration = Duration::from_millis(200);
 
 /// Traces of a proxy's servers. Dropping it asks the recorders to end, and does not wait.
 pub(super) struct Traces {
-    servers: [Option<Arc<Traced>>; 2],
+    /// Trace of each server; empty without traces.
+    servers: Vec<Arc<Traced>>,
     _recorders: Vec<Background<(), ()>>,
 }
 
@@ -59,9 +60,9 @@ impl Traces {
     /// # Errors
     /// Fails if a thread cannot be started.
     pub(super) fn start(options: &ProxyOptions) -> Result<Self> {
-        let addresses = [Some(options.active), options.backup].map(|address| address.filter(|_| options.trace));
-        let servers = addresses.map(|address| address.map(|server| Arc::new(Traced::new(server))));
-        let here = servers.iter().flatten().filter(|traced| is_on_this_machine(traced.server));
+        let addresses = options.servers().filter(|_| options.trace);
+        let servers: Vec<_> = addresses.map(|server| Arc::new(Traced::new(server))).collect();
+        let here = servers.iter().filter(|traced| is_on_this_machine(traced.server));
         let recorder = |traced: &Arc<Traced>| {
             let traced = Arc::clone(traced);
             Background::start("sidelane-trace", move |until, _| {
@@ -86,7 +87,7 @@ impl Traces {
     /// Returns a function that finds a request in the traces.
     pub(super) fn trace_lookup(&self) -> TraceLookup {
         let servers = self.servers.clone();
-        Arc::new(move |asked| match &servers[asked.server.index()] {
+        Arc::new(move |asked| match servers.get(asked.server.index()) {
             Some(traced) => traced.look_up(asked),
             None => answer::untraced_answer(
                 "the proxy's servers are not traced",

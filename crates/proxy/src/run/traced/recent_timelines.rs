@@ -108,7 +108,7 @@ mod tests {
     }
 
     fn sent_copy(sent_ns: u64, until_ns: Option<u64>) -> SentCopy {
-        SentCopy { server: Server::First, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
+        SentCopy { server: Server::FIRST, port: PORT, arrived_ns: sent_ns, sent_ns, until_ns }
     }
 
     fn found_request_number(found: LookupResult<'_>) -> u64 {

@@ -39,7 +39,7 @@ pub enum FullVerb {
     Report(ReportArgs),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
-    /// Proxy requests to a server, and to its backup while the server is in a GC pause, throttled, stopped or restarting
+    /// Proxy requests to a server, and to a backup while the server is in a GC pause, throttled, stopped or restarting
     Proxy(Box<ProxyArgs>),
     /// Drain servers in HAProxy, or tell other programs, while a server is in a GC pause, throttled, stopped or
     /// restarting

@@ -28,8 +28,8 @@ Proxy HTTP to two servers:
 Proxy Redis:
   sidelane proxy --listen :6380 --protocol redis --active 127.0.0.1:6379 --backup 127.0.0.1:6381",
     after_help = "\
-When a hazard of the active server begins, active and backup change places. Requests in flight that are safe to repeat \
-are sent to the new active server, too. The client gets the first answer that is no failure (429, 5xx). A server that \
+When a hazard of the active server begins, the best backup takes its place. Requests in flight that are safe to repeat \
+are sent to a backup, too. The client gets the first answer that is no failure (429, 5xx). A server that \
 fails its requests is out of service, for 30 s at first.
 
 To see where a slow request went: curl localhost:8080/.sidelane/trace/NUMBER, with the NUMBER in the field \
@@ -44,9 +44,10 @@ pub struct ProxyArgs {
     /// Server that gets the requests
     #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
     pub active: SocketAddr,
-    /// Server that takes its place [default: none; hazards are only counted]
+    /// Server that takes its place; give it up to three times, the preferred one first [default: none; hazards are only
+    /// counted]
     #[arg(long, value_name = "ADDRESS", value_parser = parse_server)]
-    pub backup: Option<SocketAddr>,
+    pub backup: Vec<SocketAddr>,
     /// Protocol of clients and servers
     #[arg(long, value_name = "NAME", default_value = "http", value_parser = choice_parser(PROTOCOLS))]
     pub protocol: String,
@@ -54,7 +55,7 @@ pub struct ProxyArgs {
     /// seen), or none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
     pub hazard: WatchedHazards,
-    /// When to send a request to both servers: hazard, timer:TIME (no answer within TIME), none
+    /// When to send a request to a second server: hazard, timer:TIME (no answer within TIME), none
     #[arg(long, value_name = "WHEN", default_value = "hazard")]
     pub hedge: Hedge,
     /// Methods or commands that are safe to repeat [default: GET,HEAD,OPTIONS; for Redis commands that only read]
@@ -172,7 +173,7 @@ impl From<ProxyArgs> for ProxyOptions {
         Self {
             listen: args.listen,
             active: args.active,
-            backup: args.backup,
+            backups: args.backup,
             protocol: choice_value(&args.protocol, &PROTOCOLS),
             hazards: args.hazard,
             hedge: args.hedge,

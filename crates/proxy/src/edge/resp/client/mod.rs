@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use sidelane_host::clock::now_ns;
-use sidelane_policy::hedge::Server;
+use sidelane_policy::hedge::{SERVERS_MAX, Server};
 use tokio::io::Interest;
 
 use super::super::buffer::Buffer;
@@ -44,9 +44,9 @@ struct Session {
     input: Buffer,
     reader: CommandReader,
     out: Buffer,
-    sides: [ServerSide; 2],
+    sides: [ServerSide; SERVERS_MAX],
     /// Handling of each server's present reply, by server; `None` before it was decided.
-    replies: [Option<ReplyFate>; 2],
+    replies: [Option<ReplyFate>; SERVERS_MAX],
     reply_queue: ReplyQueue,
     mailbox: Owner,
     deadline: Deadline,
@@ -82,7 +82,7 @@ enum PendingAction {
 #[derive(Clone, Copy)]
 enum Writes {
     None,
-    /// All further commands go to this server too: the other server may not have the written data.
+    /// All further commands go to this server too: another server may not have the written data.
     At(Server),
     /// The connection is lost, and no server is known to have the written data.
     Lost,
@@ -132,7 +132,7 @@ pub(crate) async fn serve(shared: Rc<Shared>, stream: ClientStream, input: Buffe
         reader: CommandReader::new(limits.frame_bytes),
         out: Buffer::default(),
         sides: Default::default(),
-        replies: [None; 2],
+        replies: [None; SERVERS_MAX],
         reply_queue: ReplyQueue::default(),
         mailbox: Owner::default(),
         deadline: Deadline::new(&limits),
@@ -238,7 +238,7 @@ impl Session {
         if !self.out.is_empty() && self.stream.socket().poll_write_ready(cx).is_ready() {
             return Poll::Ready(Event::ToClient);
         }
-        for server in Server::BOTH {
+        for server in self.shared.servers() {
             if self.has_room_for_replies(server)
                 && let Poll::Ready(event) = self.sides[server.index()].poll(cx)
             {
@@ -354,7 +354,7 @@ impl Session {
             self.sides.iter_mut().for_each(|side| side.set_greeting(Rc::clone(&greeting)));
         }
         if loads_script(&command) {
-            self.shared.send_ignoring_answer(to.other(), command.bytes());
+            self.shared.send_ignoring_answers(to, command.bytes());
         }
         self.reply_queue.push_command(request_id, to, command.into_bytes(), is_repeatable);
     }
@@ -465,7 +465,7 @@ impl Session {
                 self.journal.log_tied(&command, None);
                 return self.send_final_error(SCATTERED);
             }
-            _ if self.shared.config.table.unsafe_stay => Server::First,
+            _ if self.shared.config.table.unsafe_stay => Server::FIRST,
             _ => active,
         };
         let connection = self.sides[to.index()].take_or_open_connection(&self.shared, to).await;
@@ -484,7 +484,7 @@ impl Session {
         self.shared.memory.update_client_bytes(self.counted, 0);
         self.reply_queue.request_ids().for_each(|request_id| self.journal.finish(request_id, end, 0));
         let at = now_ns();
-        for server in Server::BOTH {
+        for server in self.shared.servers() {
             let owed: Vec<RequestId> = self.reply_queue.unanswered_commands(server).collect();
             if let Some(first) = owed.first().filter(|_| end == RequestEnd::Failed(504)) {
                 self.shared.record_timeout(*first, server);

@@ -24,9 +24,9 @@ const TOO_LONG: &[u8] =
 pub(super) enum ReplyFate {
     /// The client gets this reply.
     PassedOn,
-    /// The reply is dropped, since the client gets the other server's reply.
+    /// The reply is dropped, since the client gets another server's reply.
     Dropped,
-    /// The reply is a failure. The client gets it if the other server gives no better reply.
+    /// The reply is a failure. The client gets it if no other server gives a better reply.
     Kept,
 }
 
@@ -124,8 +124,8 @@ impl Session {
         }
     }
 
-    /// Answers with an error if a reply must wait for an earlier one and exceeds the limit. Waiting for the other
-    /// server would not help, because its reply would be as long.
+    /// Answers with an error if a reply must wait for an earlier one and exceeds the limit. Waiting for
+    /// another server would not help, because its reply would be as long.
     fn reject_long_reply(&mut self, server: Server) -> io::Result<bool> {
         if let Some(request_id) = self.reply_queue.take_replied_command(server)
             && self.shared.table.borrow_mut().record_answer(now_ns(), request_id, server, Quality::Success)
@@ -174,7 +174,7 @@ impl Session {
                     && side.kept_bytes() > WHOLE_MAX
                     && self.reply_queue.has_first_command(*server)
             };
-            let Some(server) = Server::BOTH.into_iter().find(waits) else { break };
+            let Some(server) = self.shared.servers().find(waits) else { break };
             let before = self.sides[server.index()].kept_bytes();
             while match self.process_reply(server) {
                 Ok(goes_on) => goes_on,
