@@ -416,7 +416,7 @@ def commands_of_the_guide_work():
         if "sidelane estimate" in block:
             said = ended.stdout
             cluster.delete_pod("redis")
-    if "batch, CPU time" not in said:
+    if "borrow-idle" not in said:
         raise Failure(f"the report of the cluster is {said}")
     wait_until("the agent's pod has ended", lambda: not status(), 60)
     return f"{len(blocks)} blocks; the report:\n{said}"
