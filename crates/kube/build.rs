@@ -34,7 +34,25 @@ fn main() {
             method("pre_start_container", "PreStartContainer", "PreStartContainerRequest", "Empty"),
         ],
     );
+    let registration = service(
+        "pluginregistration",
+        "Registration",
+        vec![
+            method("get_info", "GetInfo", "Empty", "PluginInfo"),
+            method("notify_registration_status", "NotifyRegistrationStatus", "RegistrationStatus", "Empty"),
+        ],
+    );
+    let driver = service(
+        "k8s.io.kubelet.pkg.apis.dra.v1",
+        "DRAPlugin",
+        vec![
+            method("node_prepare_resources", "NodePrepareResources", "ClaimsRequest", "PrepareResponse"),
+            method("node_unprepare_resources", "NodeUnprepareResources", "ClaimsRequest", "UnprepareResponse"),
+        ],
+    );
     Builder::new().build_client(false).compile(&[plugin]);
+    // Their clients are for tests.
+    Builder::new().compile(&[registration, driver]);
 }
 
 fn service(package: &str, name: &str, methods: Vec<Method>) -> Service {

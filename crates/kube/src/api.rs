@@ -1,5 +1,5 @@
-//! Messages of the gRPC services that a node has: the kubelet's device plugins (`v1beta1`) and pod resources (`v1`),
-//! and the container runtime (`runtime.v1`). Fields that are not used here are left out; a decoder skips them.
+//! Messages of the gRPC services that a node has: the kubelet's device plugins (`v1beta1`), its registry of plugins, its
+//! drivers of dynamic resources (`dra.v1`) and its pod resources (`v1`), and the container runtime (`runtime.v1`). Fields that are not used here are left out; a decoder skips them.
 
 use std::collections::HashMap;
 
@@ -158,6 +158,9 @@ pub struct ContainerResources {
     /// Devices by resource.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
+    /// Devices by claim.
+    #[prost(message, repeated, tag = "5")]
+    pub dynamic_resources: Vec<DynamicResource>,
 }
 
 /// Devices of one resource that a container has.
@@ -169,6 +172,122 @@ pub struct ContainerDevices {
     /// Ids of the devices.
     #[prost(string, repeated, tag = "2")]
     pub ids: Vec<String>,
+}
+
+/// Devices of one claim that a container has.
+#[derive(Clone, PartialEq, Message)]
+pub struct DynamicResource {
+    /// Name of the claim.
+    #[prost(string, tag = "2")]
+    pub claim_name: String,
+    /// Namespace of the claim.
+    #[prost(string, tag = "3")]
+    pub claim_namespace: String,
+    /// Devices that are prepared.
+    #[prost(message, repeated, tag = "4")]
+    pub claim_resources: Vec<ClaimResource>,
+}
+
+/// Device of a claim.
+#[derive(Clone, PartialEq, Message)]
+pub struct ClaimResource {
+    /// Name of the driver.
+    #[prost(string, tag = "2")]
+    pub driver_name: String,
+    /// Name of the device in its pool.
+    #[prost(string, tag = "4")]
+    pub device_name: String,
+}
+
+/// Announcement of a plugin to the kubelet that has found its socket.
+#[derive(Clone, PartialEq, Message)]
+pub struct PluginInfo {
+    /// Kind of the plugin.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    /// Name of the plugin.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Socket of the plugin's services; empty if it is the socket that the kubelet has found.
+    #[prost(string, tag = "3")]
+    pub endpoint: String,
+    /// Services that the plugin has.
+    #[prost(string, repeated, tag = "4")]
+    pub supported_versions: Vec<String>,
+}
+
+/// Outcome of a plugin's registration.
+#[derive(Clone, PartialEq, Message)]
+pub struct RegistrationStatus {
+    /// Whether the kubelet uses the plugin.
+    #[prost(bool, tag = "1")]
+    pub plugin_registered: bool,
+    /// Reason why not.
+    #[prost(string, tag = "2")]
+    pub error: String,
+}
+
+/// Claims that the kubelet wants to be prepared, or needs no more.
+#[derive(Clone, PartialEq, Message)]
+pub struct ClaimsRequest {
+    /// Claims, in any order.
+    #[prost(message, repeated, tag = "1")]
+    pub claims: Vec<Claim>,
+}
+
+/// Name of a ResourceClaim.
+#[derive(Clone, PartialEq, Message)]
+pub struct Claim {
+    /// Namespace of the claim.
+    #[prost(string, tag = "1")]
+    pub namespace: String,
+    /// UID of the claim.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// Name of the claim.
+    #[prost(string, tag = "3")]
+    pub name: String,
+}
+
+/// Outcome for each claim that the kubelet wants to be prepared.
+#[derive(Clone, PartialEq, Message)]
+pub struct PrepareResponse {
+    /// Outcomes by UID.
+    #[prost(map = "string, message", tag = "1")]
+    pub claims: HashMap<String, PreparedClaim>,
+}
+
+/// Outcome for one claim that the kubelet wants to be prepared.
+#[derive(Clone, PartialEq, Message)]
+pub struct PreparedClaim {
+    /// Devices of the claim.
+    #[prost(message, repeated, tag = "1")]
+    pub devices: Vec<PreparedDevice>,
+    /// Reason why the claim cannot be prepared; empty if it is.
+    #[prost(string, tag = "2")]
+    pub error: String,
+}
+
+/// Device of a prepared claim.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub struct PreparedDevice {
+    /// Requests of the claim for which the device was allocated.
+    #[prost(string, repeated, tag = "1")]
+    pub request_names: Vec<String>,
+    /// Pool of the device.
+    #[prost(string, tag = "2")]
+    pub pool_name: String,
+    /// Name of the device in its pool.
+    #[prost(string, tag = "3")]
+    pub device_name: String,
+}
+
+/// Outcome for each claim that the kubelet needs no more.
+#[derive(Clone, PartialEq, Message)]
+pub struct UnprepareResponse {
+    /// Outcomes by UID.
+    #[prost(map = "string, message", tag = "1")]
+    pub claims: HashMap<String, Empty>,
 }
 
 /// Question for the sandboxes of pods.
@@ -233,6 +352,16 @@ pub mod registration {
 /// Server of a device plugin.
 pub mod device_plugin {
     include!(concat!(env!("OUT_DIR"), "/v1beta1.DevicePlugin.rs"));
+}
+
+/// Server that tells a kubelet about a plugin.
+pub mod plugin_registration {
+    include!(concat!(env!("OUT_DIR"), "/pluginregistration.Registration.rs"));
+}
+
+/// Server of a driver of dynamic resources.
+pub mod dra {
+    include!(concat!(env!("OUT_DIR"), "/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin.rs"));
 }
 
 /// Client of the kubelet's pod resources.

@@ -15,15 +15,13 @@ use crate::api::{
     AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device, DeviceIds, DevicePluginOptions, Empty,
     ListAndWatchResponse, PreStartContainerRequest, PreferredAllocationRequest, PreferredAllocationResponse,
 };
-use crate::offer::Offer;
+use crate::offer::{Offer, cpu_of, device_name};
 use crate::pods::PodReporter;
 
 /// Name of the extended resource.
 pub const RESOURCE: &str = "sidelane.dev/lane";
 /// Environment variable with the CPUs of the lanes that a container has.
 const LANES_VARIABLE: &str = "SIDELANE_LANES";
-/// Part of a device's id before the number of its CPU.
-const ID_PREFIX: &str = "lane-";
 
 /// Options of the plugin.
 pub const OPTIONS: DevicePluginOptions =
@@ -43,15 +41,10 @@ impl LanePlugin {
     }
 }
 
-/// Returns the CPU of a device.
-pub fn cpu_of(id: &str) -> Option<u32> {
-    id.strip_prefix(ID_PREFIX)?.parse().ok()
-}
-
 /// Returns the lanes of an offer as devices.
 fn devices(offer: &Offer) -> Vec<Device> {
     let device = |cpu: u32, is_lent| Device {
-        id: format!("{ID_PREFIX}{cpu}"),
+        id: device_name(cpu),
         health: if is_lent { "Healthy" } else { "Unhealthy" }.to_owned(),
     };
     offer.lanes.iter().map(|lane| device(lane.cpu, lane.is_lent)).collect()
@@ -148,12 +141,12 @@ mod tests {
     use crate::offer::OfferedLane;
 
     fn offer(lanes: [(u32, bool, u32); 3]) -> Offer {
-        let lane = |(cpu, is_lent, share_percent)| OfferedLane { cpu, is_lent, share_percent };
+        let lane = |(cpu, is_lent, share_percent)| OfferedLane { cpu, is_lent, share_percent, service: String::new() };
         Offer { lanes: lanes.map(lane).to_vec() }
     }
 
     fn ids<const N: usize>(cpus: [u32; N]) -> Vec<String> {
-        cpus.map(|cpu| format!("lane-{cpu}")).to_vec()
+        cpus.map(device_name).to_vec()
     }
 
     #[test]

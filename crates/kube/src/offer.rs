@@ -10,6 +10,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
+/// Part of a device's name before the number of its CPU.
+const NAME_PREFIX: &str = "lane-";
 /// Interval of reads of the agent's status.
 const READ_EVERY: Duration = Duration::from_secs(1);
 
@@ -29,6 +31,8 @@ pub struct OfferedLane {
     pub is_lent: bool,
     /// Share of the lane that was open to batch in the last minute, in whole percent.
     pub share_percent: u32,
+    /// Name of the service beside which the lane lies.
+    pub service: String,
 }
 
 impl Offer {
@@ -40,7 +44,7 @@ impl Offer {
             .filter_map(|lane| {
                 let offer = lane.offer.as_ref()?;
                 let share_percent = offer.share_percent.round() as u32;
-                Some(OfferedLane { cpu: lane.cpu, is_lent: offer.lent, share_percent })
+                Some(OfferedLane { cpu: lane.cpu, is_lent: offer.lent, share_percent, service: lane.service.clone() })
             })
             .collect();
         lanes.sort_by_key(|lane| lane.cpu);
@@ -57,6 +61,16 @@ impl Offer {
     pub fn lane(&self, cpu: u32) -> Option<&OfferedLane> {
         self.lanes.iter().find(|lane| lane.cpu == cpu)
     }
+}
+
+/// Returns the name of a lane as a device.
+pub fn device_name(cpu: u32) -> String {
+    format!("{NAME_PREFIX}{cpu}")
+}
+
+/// Returns the CPU of a device.
+pub fn cpu_of(name: &str) -> Option<u32> {
+    name.strip_prefix(NAME_PREFIX)?.parse().ok()
 }
 
 /// Follows the offer of this node's agent for ever. Reports once when the agent is absent, and once when it is back.
@@ -99,7 +113,7 @@ mod tests {
     use super::*;
 
     fn lane(cpu: u32, offer: Option<OfferStatus>) -> LaneStatus {
-        LaneStatus { cpu, offer, ..LaneStatus::default() }
+        LaneStatus { cpu, offer, service: "default/redis".into(), ..LaneStatus::default() }
     }
 
     #[test]
@@ -108,8 +122,8 @@ mod tests {
         let withdrawn = OfferStatus { lent: false, share_percent: 3.0, withdrawn_because: Some("busy".into()) };
         let lanes = vec![lane(0, None), lane(3, Some(withdrawn)), lane(1, Some(lent))];
         let offer = Offer::from_status(&Snapshot { lanes, ..Snapshot::default() });
-        let one = OfferedLane { cpu: 1, is_lent: true, share_percent: 42 };
-        let three = OfferedLane { cpu: 3, is_lent: false, share_percent: 3 };
+        let one = OfferedLane { cpu: 1, is_lent: true, share_percent: 42, service: "default/redis".into() };
+        let three = OfferedLane { cpu: 3, is_lent: false, share_percent: 3, ..one.clone() };
         assert_eq!(offer.lanes, [one.clone(), three.clone()]);
         let absent = offer.withdrawn();
         assert_eq!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
-use sidelane_report::terminal::{Level, eprint_fitted, eprint_with_level};
+use sidelane_report::terminal::eprint_fitted;
 use tokio::io::unix::AsyncFd;
 use tokio::net::UnixListener;
 use tokio::time::sleep;
@@ -20,6 +20,7 @@ use crate::api::device_plugin::device_plugin_server::DevicePluginServer;
 use crate::api::registration::registration_client::RegistrationClient;
 use crate::channel::{connect, serve};
 use crate::device_plugin::{LanePlugin, OPTIONS, RESOURCE};
+use crate::warnings::Warnings;
 
 /// Version of the kubelet's API of device plugins.
 const API_VERSION: &str = "v1beta1";
@@ -34,24 +35,17 @@ const EVENTS_LEN: usize = 4 << 10;
 
 /// Registers the plugin in this folder for ever: again each time a kubelet starts.
 pub async fn run(dir: &Path, plugin: LanePlugin) -> Infallible {
-    let mut failure = None;
+    let mut warnings = Warnings::default();
     loop {
-        match serve_one_kubelet(dir, &plugin, &mut failure).await {
-            Ok(()) => {}
-            Err(error) => {
-                let text = format!("{error:#}");
-                if failure.as_ref() != Some(&text) {
-                    eprint_with_level(Level::Warning, &format!("sidelane-kube: {text}"));
-                    failure = Some(text);
-                }
-                sleep(RETRY_AFTER).await;
-            }
+        if let Err(error) = serve_one_kubelet(dir, &plugin, &mut warnings).await {
+            warnings.print(Some(format!("{error:#}")));
+            sleep(RETRY_AFTER).await;
         }
     }
 }
 
 /// Serves and registers the plugin. Returns when another kubelet starts.
-async fn serve_one_kubelet(dir: &Path, plugin: &LanePlugin, failure: &mut Option<String>) -> Result<()> {
+async fn serve_one_kubelet(dir: &Path, plugin: &LanePlugin, warnings: &mut Warnings) -> Result<()> {
     // The watch comes first, so that no start of a kubelet is missed.
     let restarts = KubeletStarts::watch(dir).with_context(|| {
         format!("cannot watch {}; start the kubelet, or name its folder by --kubelet-dir", dir.display())
@@ -68,7 +62,7 @@ async fn serve_one_kubelet(dir: &Path, plugin: &LanePlugin, failure: &mut Option
     let serving = serve(listener, DevicePluginServer::new(plugin.clone()));
     let registering = async {
         register(&dir.join(KUBELET_SOCKET)).await?;
-        *failure = None;
+        warnings.print(None);
         eprint_fitted(&format!("sidelane-kube: {RESOURCE} is registered with the kubelet"));
         restarts.next().await.context("cannot read the kernel's events on the kubelet's folder")
     };
