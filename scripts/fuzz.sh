@@ -41,7 +41,7 @@ done
 export SIDELANE_FUZZ_PARSER="$only" SIDELANE_FUZZ_INPUTS="$inputs" SIDELANE_FUZZ_SECONDS="$seconds" SIDELANE_FUZZ_SEED="$seed"
 cd "$(dirname "$0")/.."
 # The tests with this word in their names.
-packages="agent channels diagnostics formats hazards host observe proxy report requests rollback sim stats timeline top trace"
+packages="agent channels diagnostics formats hazards host kube observe proxy report requests rollback sim stats timeline top trace"
 # shellcheck disable=SC2046 # a list of options
 exec cargo test --profile fuzz --no-fail-fast $(printf -- '-p sidelane-%s ' $packages) --lib --test fuzz --test properties \
 	-- fuzzed --nocapture

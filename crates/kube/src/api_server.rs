@@ -23,8 +23,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Folder with the token of a pod's service account and the API server's certificate authority.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Folder in a pod with the token of its service account and the API server's certificate authority.
+pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Time for a request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(10);
 /// Time after which the API server ends a watch: a connection may be lost without a trace.
@@ -43,13 +43,13 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Returns the API server of this pod's cluster.
+    /// Returns the API server of this pod's cluster, for the service account in a folder.
     ///
     /// # Errors
     /// If this process has no such environment variables or files.
-    pub fn of_this_pod() -> Result<Self> {
+    pub fn of_this_pod(service_account: &Path) -> Result<Self> {
         let read = |name| {
-            env::var(name).with_context(|| {
+            env::var(name).ok().with_context(|| {
                 format!("cannot find the API server: {name} is not set; run sidelane-kube in a pod, or set it")
             })
         };
@@ -57,7 +57,7 @@ impl ApiServer {
         let number = port.parse().with_context(|| {
             format!("cannot find the API server: KUBERNETES_SERVICE_PORT is {port:?}; set it to a number")
         })?;
-        Self::new(read("KUBERNETES_SERVICE_HOST")?, number, Path::new(ACCOUNT))
+        Self::new(read("KUBERNETES_SERVICE_HOST")?, number, service_account)
     }
 
     /// Returns the API server at an address, for the service account in a folder.
@@ -67,7 +67,11 @@ impl ApiServer {
     pub(crate) fn new(host: String, port: u16, account: &Path) -> Result<Self> {
         let authority = account.join("ca.crt");
         let roots = read_roots(&authority).with_context(|| {
-            format!("cannot read certificates from {}; mount the token of a service account", authority.display())
+            format!(
+                "cannot read certificates from {}; mount the token of a service account, or name its folder by \
+                 --service-account",
+                authority.display()
+            )
         })?;
         let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let config = versions.with_safe_default_protocol_versions().context("cannot speak TLS")?;
@@ -211,6 +215,9 @@ pub(crate) mod tests {
     use std::convert::Infallible;
     use std::process::{Command, Stdio};
 
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::BoxBody;
+    use hyper::body::Frame;
     use hyper::server::conn::http1 as http1_server;
     use hyper::service::service_fn;
     use rustls::ServerConfig;
@@ -218,8 +225,9 @@ pub(crate) mod tests {
     use serde_json::json;
     use tempfile::TempDir;
     use tokio::net::TcpListener;
-    use tokio::sync::Notify;
+    use tokio::sync::{Notify, mpsc};
     use tokio_rustls::TlsAcceptor;
+    use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
 
@@ -244,9 +252,9 @@ pub(crate) mod tests {
     }
 
     /// Answers requests at the account's certificate, and returns the client of this server.
-    async fn serve(
+    pub(crate) async fn serve(
         account: &Path,
-        answer: impl Fn(&Request<Incoming>) -> (StatusCode, Body) + Clone + Send + 'static,
+        answer: impl Fn(Request<Bytes>) -> (StatusCode, Body) + Clone + Send + 'static,
     ) -> ApiServer {
         let certificate = CertificateDer::from_pem_file(account.join("ca.crt")).unwrap();
         let key = PrivateKeyDer::from_pem_file(account.join("key.pem")).unwrap();
@@ -261,10 +269,14 @@ pub(crate) mod tests {
                 let (config, answer) = (Arc::clone(&config), answer.clone());
                 tokio::spawn(async move {
                     let stream = TlsAcceptor::from(config).accept(socket).await.unwrap();
-                    let service = service_fn(move |request| {
-                        let (status, body) = answer(&request);
-                        let response = Response::builder().status(status).body(body).unwrap();
-                        async { Ok::<_, Infallible>(response) }
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let answer = answer.clone();
+                        async move {
+                            let (head, body) = request.into_parts();
+                            let body = body.collect().await.unwrap().to_bytes();
+                            let (status, body) = answer(Request::from_parts(head, body));
+                            Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap())
+                        }
                     });
                     http1_server::Builder::new().serve_connection(TokioIo::new(stream), service).await.is_ok()
                 });
@@ -273,10 +285,23 @@ pub(crate) mod tests {
         ApiServer::new(HOST.to_owned(), port, account).unwrap()
     }
 
-    type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+    /// Body of an answer.
+    pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
-    fn body(object: &Value) -> Body {
+    pub(crate) fn body(object: &Value) -> Body {
         Full::new(Bytes::from(object.to_string())).boxed()
+    }
+
+    /// Returns a body with one event, which comes when `happens` is notified.
+    pub(crate) fn event(happens: Arc<Notify>) -> Body {
+        let (sender, receiver) = mpsc::channel(1);
+        tokio::spawn(async move {
+            happens.notified().await;
+            let _ = sender.send(Ok(Frame::data(Bytes::from_static(b"{}\n")))).await;
+            // The API server goes on with the watch.
+            sender.closed().await;
+        });
+        StreamBody::new(ReceiverStream::new(receiver)).boxed()
     }
 
     #[tokio::test]
@@ -299,9 +324,9 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_refusal_says_why_and_what_to_do() {
         let Some(account) = account() else { return };
-        let api = serve(account.path(), |request| match request.method() {
-            &Method::DELETE => (StatusCode::NOT_FOUND, body(&json!({}))),
-            &Method::PUT => (StatusCode::CONFLICT, body(&json!({"message": "the object has been modified"}))),
+        let api = serve(account.path(), |request| match *request.method() {
+            Method::DELETE => (StatusCode::NOT_FOUND, body(&json!({}))),
+            Method::PUT => (StatusCode::CONFLICT, body(&json!({"message": "the object has been modified"}))),
             _ => (StatusCode::FORBIDDEN, body(&json!({"message": "cannot create slices"}))),
         })
         .await;
@@ -317,20 +342,11 @@ pub(crate) mod tests {
     async fn watch_ends_at_an_event() {
         let Some(account) = account() else { return };
         let happens = Arc::new(Notify::new());
-        let event = Arc::clone(&happens);
+        let notified = Arc::clone(&happens);
         let api = serve(account.path(), move |request| {
             let query = "watch=1&fieldSelector=metadata.name%3Dmine&resourceVersion=7&timeoutSeconds=300";
             assert_eq!(request.uri().query(), Some(query));
-            let event = Arc::clone(&event);
-            let (sender, receiver) = tokio::sync::mpsc::channel(1);
-            tokio::spawn(async move {
-                event.notified().await;
-                let frame = hyper::body::Frame::data(Bytes::from_static(b"{}\n"));
-                let _ = sender.send(Ok::<_, Infallible>(frame)).await;
-                std::future::pending::<()>().await;
-            });
-            let events = tokio_stream::wrappers::ReceiverStream::new(receiver);
-            (StatusCode::OK, http_body_util::StreamBody::new(events).boxed())
+            (StatusCode::OK, event(Arc::clone(&notified)))
         })
         .await;
         let mut watching = std::pin::pin!(api.watch("/slices", "mine", "7"));

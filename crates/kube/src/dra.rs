@@ -385,6 +385,16 @@ mod tests {
     }
 
     #[test]
+    fn fuzzed_claims_are_read_or_refused() {
+        let claim = Claim { uid: "0a1b2c3d".to_owned(), ..claim() };
+        sidelane_testing::fuzz("claim", |bytes| {
+            let Ok(object) = serde_json::from_slice(bytes) else { return };
+            let Ok(allocation) = Allocation::of_claim(&object, &claim, "node") else { return };
+            assert!(!allocation.cpus().is_empty());
+        });
+    }
+
+    #[test]
     fn only_lent_lanes_are_prepared() {
         let none = BTreeMap::new();
         let lent = offer(&[(1, true), (3, false)]);

@@ -2,8 +2,8 @@
 //!
 //! `sidelane-kube` runs on each node beside the agent. It reads the agent's [offer](offer::Offer) and carries it to the
 //! scheduler, by one of two transports: by [`device_plugin`], as the extended resource `sidelane.dev/lane`, or by dynamic
-//! resource allocation. For that, [`publisher`] keeps the node's [`slice`], and [`dra`] prepares claims. In the other
-//! direction [`pods`] reports to the agent which pods have lanes.
+//! resource allocation. For that, [`publisher`] keeps the node's [ResourceSlice](mod@slice), and [`dra`] prepares claims.
+//! In the other direction [`pods`] reports to the agent which pods have lanes.
 //!
 //! # Invariants
 //!
@@ -14,6 +14,8 @@
 //! - The agent knows a pod as batch before a process of it runs (`src/pods.rs`:
 //!   `pod_of_a_prepared_claim_has_its_lanes_at_once`).
 //! - Without an agent no lane is lent (`src/offer.rs`: `offer_has_the_lanes_that_the_agent_judges`).
+//! - The slice follows the offer, is made anew when a kubelet has deleted it, and goes with the driver
+//!   (`src/publisher.rs`: `slice_follows_the_offer_and_is_made_anew`).
 //! - Lanes are registered again when the kubelet has restarted: *not guarded* but by `make test-kubernetes`.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]

@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::topology::Topology;
-use sidelane_kube::api_server::ApiServer;
+use sidelane_kube::api_server::{ApiServer, SERVICE_ACCOUNT};
 use sidelane_kube::device_plugin::LanePlugin;
 use sidelane_kube::dra::{LaneDriver, socket_path};
 use sidelane_kube::offer::{self, Offer};
@@ -28,7 +28,7 @@ use tokio::sync::watch;
 /// Environment variable with the name of the node.
 const NODE_NAME: &str = "NODE_NAME";
 
-/// Offer the batch lanes of this node to Kubernetes, as the resource sidelane.dev/lane
+/// Offer the batch lanes of this node to Kubernetes, as the resource sidelane.dev/lane or by claims
 ///
 /// Example: sidelane-kube
 ///
@@ -40,10 +40,12 @@ struct Options {
     /// Offer lanes by dynamic resource allocation (DRA), in place of a device plugin: Kubernetes 1.34 or later
     ///
     /// Lanes that the agent offers are devices in the ResourceSlice of this node, of the driver sidelane.dev. The
-    /// environment variable NODE_NAME is the name of the node. The API server is asked with the token of the pod's
-    /// service account.
+    /// environment variable NODE_NAME is the name of the node.
     #[arg(long)]
     dra: bool,
+    /// Folder with the token of a service account and ca.crt, for the API server
+    #[arg(long, value_name = "DIR", default_value = SERVICE_ACCOUNT, requires = "dra")]
+    service_account: PathBuf,
     /// Folder of the kubelet
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     kubelet_dir: PathBuf,
@@ -63,7 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run(options: Options) -> Result<()> {
-    let driver = options.dra.then(Driver::of_this_pod).transpose()?;
+    let driver = options.dra.then(|| Driver::of_this_pod(&options.service_account)).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the event loop; check the limit of open files (ulimit -n)")?.block_on(async {
         let pods = Arc::new(PodReporter::new(&options.kubelet_dir, options.runtime));
@@ -89,15 +91,15 @@ struct Driver {
 }
 
 impl Driver {
-    fn of_this_pod() -> Result<Self> {
-        let node = env::var(NODE_NAME).with_context(|| {
+    fn of_this_pod(service_account: &Path) -> Result<Self> {
+        let node = env::var(NODE_NAME).ok().with_context(|| {
             format!(
                 "cannot know the name of this node: the environment variable {NODE_NAME} is not set; set it by \
                  fieldRef spec.nodeName, as packaging/kubernetes/dra does"
             )
         })?;
         let topology = Topology::read(Path::new("/sys")).context("cannot read the CPUs of this machine")?;
-        let api = Arc::new(ApiServer::of_this_pod()?);
+        let api = Arc::new(ApiServer::of_this_pod(service_account)?);
         let signals = PosixSignals::listen().context("cannot open the descriptor for POSIX signals")?;
         Ok(Self { node, topology, api, signals })
     }

@@ -112,3 +112,97 @@ impl Publisher {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use hyper::body::Bytes;
+    use hyper::{Method, Request, StatusCode};
+    use serde_json::{Value, json};
+    use tokio::sync::Notify;
+
+    use super::*;
+    use crate::api_server::tests::{Body, account, body, event, serve};
+    use crate::offer::OfferedLane;
+
+    /// The only slice of an API server.
+    #[derive(Clone, Default)]
+    struct Store {
+        slice: Arc<Mutex<Option<Value>>>,
+        changed: Arc<Notify>,
+    }
+
+    impl Store {
+        fn answer(&self, request: Request<Bytes>) -> (StatusCode, Body) {
+            let mut slice = self.slice.lock().unwrap();
+            let version = slice.as_ref().map_or(0, |slice| version_of(slice).parse::<u32>().unwrap());
+            let written = serde_json::from_slice::<Value>(request.body());
+            match (request.method().clone(), request.uri().path()) {
+                (Method::GET, "/api/v1/nodes/node") => {
+                    return (StatusCode::OK, body(&json!({"metadata": {"uid": "a-b-c"}})));
+                }
+                (Method::GET, SLICES) => return (StatusCode::OK, event(Arc::clone(&self.changed))),
+                (Method::POST, SLICES) if slice.is_none() => *slice = written.ok(),
+                (Method::PUT, _) if written.as_ref().is_ok_and(|new| version_of(new) == version.to_string()) => {
+                    *slice = written.ok();
+                }
+                (Method::DELETE, _) => *slice = None,
+                (Method::GET, _) => {}
+                _ => return (StatusCode::CONFLICT, body(&json!({}))),
+            }
+            let Some(slice) = slice.as_mut() else { return (StatusCode::NOT_FOUND, body(&json!({}))) };
+            if request.method() != Method::GET {
+                slice["metadata"]["resourceVersion"] = json!((version + 1).to_string());
+            }
+            (StatusCode::OK, body(slice))
+        }
+
+        /// Waits until the slice has devices with these names, and this generation.
+        async fn wait_for(&self, names: &[&str], generation: u64) {
+            loop {
+                if let Some(slice) = &*self.slice.lock().unwrap() {
+                    let devices = slice["spec"]["devices"].as_array().unwrap();
+                    let names_now: Vec<_> = devices.iter().map(|device| &device["name"]).collect();
+                    if names_now == names && slice["spec"]["pool"]["generation"] == generation {
+                        return;
+                    }
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn slice_follows_the_offer_and_is_made_anew() {
+        let Some(account) = account() else { return };
+        let store = Store::default();
+        let server = store.clone();
+        let api = Arc::new(serve(account.path(), move |request| server.answer(request)).await);
+        let topology = Topology { cpus: Vec::new(), smt_switched_off: false };
+        let publisher = Arc::new(Publisher::new(api, "node".to_owned(), topology));
+        let lent = |cpus: &[u32]| {
+            let lane = |&cpu| OfferedLane { cpu, is_lent: true, share_percent: 50, service: String::new() };
+            Offer { lanes: cpus.iter().map(lane).collect() }
+        };
+        let (offers, offer) = watch::channel(lent(&[1, 3]));
+        let (registered, is_registered) = watch::channel(false);
+        let running = tokio::spawn({
+            let publisher = Arc::clone(&publisher);
+            async move { publisher.run(offer, is_registered).await }
+        });
+        assert!(store.slice.lock().unwrap().is_none(), "no kubelet prepares claims yet");
+        registered.send_replace(true);
+        store.wait_for(&["lane-1", "lane-3"], 1).await;
+        offers.send_replace(lent(&[3]));
+        store.wait_for(&["lane-3"], 2).await;
+        // A kubelet that starts deletes the slices of its node.
+        *store.slice.lock().unwrap() = None;
+        store.changed.notify_one();
+        store.wait_for(&["lane-3"], 1).await;
+        running.abort();
+        publisher.withdraw().await.unwrap();
+        assert!(store.slice.lock().unwrap().is_none());
+        publisher.withdraw().await.unwrap();
+    }
+}

@@ -38,8 +38,8 @@ const SECTIONS: [(&str, &[&str]); 18] = [
     ("trace", &["`trace`", "The log", "Results files"]),
     ("tracker", &["`run`", "Ledger"]),
 ];
-/// Crates that write no JSON, or whose JSON only Sidelane's own processes read.
-const WITHOUT_KEYS: [&str; 2] = ["rollback", "host"];
+/// Crates that write no JSON, or whose JSON only Sidelane's own processes or Kubernetes read.
+const WITHOUT_KEYS: [&str; 3] = ["rollback", "host", "kube"];
 /// Texts that end like a key, but are names of the kernel or of kernel programs.
 const OTHER_NAMES: [&str; 4] = ["lane_cycles", "preempt_count", "sched_rt_period_us", "sched_rt_runtime_us"];
 
