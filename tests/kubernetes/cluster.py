@@ -17,6 +17,7 @@ import ssl
 import subprocess
 import tarfile
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +26,8 @@ NODE = "node"
 TOKEN = "sidelane-test"
 SUBNET = "10.88.0.0/24"
 NODE_ADDRESS = "10.89.0.1"
+# Address of the API server for pods, which is the first of the services' addresses.
+SERVICES, API_SERVICE = "127.64.0.0/24", ("127.64.0.1", 443)
 # Folders with fixed names: of the kubelet's device plugins, of pods' logs, of containerd's shims, of recordings.
 FOLDERS = ["/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/run/containerd", "/var/lib/sidelane"]
 # Until a step of the machine counts as failed.
@@ -56,6 +59,33 @@ def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def forward(address, target):
+    """Passes the connections at an address on to a server, until this process ends."""
+    server = socket.create_server(address)
+
+    def copy_bytes(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        # The other direction ends, too.
+        for one in [source, sink]:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def accept():
+        while True:
+            client, _ = server.accept()
+            try:
+                upstream = socket.create_connection(target)
+            except OSError:
+                client.close()
+                continue
+            for pair in [(client, upstream), (upstream, client)]:
+                threading.Thread(target=copy_bytes, args=pair, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
 
 
 class Cluster:
@@ -133,7 +163,7 @@ class Cluster:
             "--bind-address", "127.0.0.1", "--advertise-address", "127.0.0.1", "--secure-port", self.port,
             "--cert-dir", certs, "--token-auth-file", tokens, "--authorization-mode", "Node,RBAC",
             "--service-account-issuer", "https://sidelane.test", "--service-account-key-file", key,
-            "--service-account-signing-key-file", key, "--service-cluster-ip-range", "127.64.0.0/24",
+            "--service-account-signing-key-file", key, "--service-cluster-ip-range", SERVICES,
             "--endpoint-reconciler-type", "none", "--allow-privileged", "--kubelet-preferred-address-types", "InternalIP",
         )
         self.kubeconfig = self.write("kubeconfig", json.dumps({
@@ -144,6 +174,8 @@ class Cluster:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
         }))
         wait_until("the API server is ready", lambda: self.get_text("/readyz") == "ok")
+        # There is no kube-proxy. Pods in the node's own network reach the API server like this.
+        forward(API_SERVICE, ("127.0.0.1", self.port))
         for name in ["kube-scheduler", "kube-controller-manager"]:
             extra = []
             if name == "kube-controller-manager":
