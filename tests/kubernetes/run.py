@@ -32,7 +32,7 @@ RESOURCE = "sidelane.dev/lane"
 SERVICE_CPU, LANE = "1", "0"
 # The driver of dynamic resource allocation, its class of devices, and the socket at which the kubelet finds it.
 DRIVER = "sidelane.dev"
-DRIVER_SOCKET = f"/var/lib/kubelet/plugins_registry/{DRIVER}-reg.sock"
+DRIVER_SOCKET = f"/var/lib/kubelet/plugins_registry/{DRIVER}@kubelet.sock"
 
 binaries, cache, only = sys.argv[1], sys.argv[2], sys.argv[3:]
 root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

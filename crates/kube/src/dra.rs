@@ -100,7 +100,9 @@ impl LaneDriver {
 
 /// Returns the driver's socket in a kubelet's folder.
 pub fn socket_path(kubelet_dir: &Path) -> PathBuf {
-    kubelet_dir.join("plugins_registry").join(format!("{DRIVER}-reg.sock"))
+    // The kubelet names the host of its requests by this path, with %2F for each slash. A host has no percent sign, so
+    // `http` refuses it; but a user name before an @ may have one.
+    kubelet_dir.join("plugins_registry").join(format!("{DRIVER}@kubelet.sock"))
 }
 
 fn listen(socket: &Path) -> Result<UnixListener> {
@@ -310,6 +312,15 @@ mod tests {
     fn offer(lanes: &[(u32, bool)]) -> Offer {
         let lane = |&(cpu, is_lent)| OfferedLane { cpu, is_lent, share_percent: 50, service: String::new() };
         Offer { lanes: lanes.iter().map(lane).collect() }
+    }
+
+    #[test]
+    fn the_kubelet_s_name_for_the_socket_is_a_host() {
+        let path = socket_path(Path::new("/var/lib/kubelet"));
+        assert_eq!(path.to_str(), Some("/var/lib/kubelet/plugins_registry/sidelane.dev@kubelet.sock"));
+        let host = path.to_str().unwrap().replace('/', "%2F");
+        host.parse::<hyper::http::uri::Authority>().unwrap();
+        host.replace('@', "-").parse::<hyper::http::uri::Authority>().unwrap_err();
     }
 
     #[tokio::test]
