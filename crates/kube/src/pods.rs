@@ -148,12 +148,7 @@ impl PodReporter {
     pub async fn update(&self) -> Result<LanesByPod> {
         let mut state = self.state.lock().await;
         let resources = self.list_resources().await?;
-        let mut lanes = lanes_by_pod(&resources);
-        {
-            let mut prepared = self.prepared.lock().expect("no panic while locked");
-            prepared.forget_listed(&resources);
-            prepared.add_to(&mut lanes);
-        }
+        let lanes = self.known_lanes(&resources);
         self.expected.lock().expect("no panic while locked").retain(|id| !has_device(&resources, id));
         let objectives = self.list_sandboxes().await;
         if let Ok(sandboxes) = &objectives {
@@ -166,6 +161,15 @@ impl PodReporter {
             state.written = Some(pods);
         }
         objectives.map(|_| lanes)
+    }
+
+    /// Returns which lanes pods have: as the kubelet lists them, and of claims that it does not list yet.
+    fn known_lanes(&self, resources: &ListPodResourcesResponse) -> LanesByPod {
+        let mut lanes = lanes_by_pod(resources);
+        let mut prepared = self.prepared.lock().expect("no panic while locked");
+        prepared.forget_listed(resources);
+        prepared.add_to(&mut lanes);
+        lanes
     }
 
     async fn list_resources(&self) -> Result<ListPodResourcesResponse> {
@@ -310,14 +314,7 @@ mod tests {
             reporter.prepare(&claim(name), lanes.clone());
         }
         reporter.unprepare(&claim("two"));
-        let reported = |pods: Vec<PodResources>| {
-            let resources = ListPodResourcesResponse { pods };
-            let mut lanes = lanes_by_pod(&resources);
-            let mut prepared = reporter.prepared.lock().unwrap();
-            prepared.forget_listed(&resources);
-            prepared.add_to(&mut lanes);
-            lanes
-        };
+        let reported = |pods| reporter.known_lanes(&ListPodResourcesResponse { pods });
         assert_eq!(reported(vec![]), lanes);
         assert_eq!(reported(vec![pod_with_claim("batch", "two", DRIVER, "lane-3")]), lanes);
         assert_eq!(reported(vec![pod_with_claim("batch", "one", DRIVER, "lane-3")]), lanes);

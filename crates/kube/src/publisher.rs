@@ -121,6 +121,7 @@ mod tests {
     use hyper::{Method, Request, StatusCode};
     use serde_json::{Value, json};
     use tokio::sync::Notify;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::api_server::tests::{Body, account, body, event, serve};
@@ -191,7 +192,8 @@ mod tests {
             let publisher = Arc::clone(&publisher);
             async move { publisher.run(offer, is_registered).await }
         });
-        assert!(store.slice.lock().unwrap().is_none(), "no kubelet prepares claims yet");
+        // No kubelet prepares claims yet.
+        timeout(Duration::from_millis(200), store.wait_for(&["lane-1", "lane-3"], 1)).await.unwrap_err();
         registered.send_replace(true);
         store.wait_for(&["lane-1", "lane-3"], 1).await;
         offers.send_replace(lent(&[3]));
