@@ -37,11 +37,11 @@ impl Publisher {
     pub async fn run(&self, mut offer: watch::Receiver<Offer>, mut registered: watch::Receiver<bool>) -> Infallible {
         // The sender is the driver, which lives as long.
         let _ = registered.wait_for(|is_registered| *is_registered).await;
-        let mut warnings = Warnings::default();
+        let (mut warnings, mut left_out) = (Warnings::default(), Warnings::default());
         let mut devices = Vec::new();
         loop {
             devices = self.devices(&offer.borrow_and_update(), &devices);
-            self.warn_of_lanes_left_out(&offer.borrow(), &mut warnings);
+            left_out.print(lanes_left_out(&offer.borrow()));
             let watched = match self.put(&devices).await {
                 Ok(version) => {
                     sleep(UPDATE_EVERY).await;
@@ -104,13 +104,17 @@ impl Publisher {
     fn path(&self) -> String {
         format!("{SLICES}/{}", slice_name(&self.node))
     }
+}
 
-    fn warn_of_lanes_left_out(&self, offer: &Offer, warnings: &mut Warnings) {
-        let lent = offer.lanes.iter().filter(|lane| lane.is_lent).count();
-        if lent > DEVICES_MAX {
-            warnings.print(Some(format!("{lent} lanes are lent, and a ResourceSlice has {DEVICES_MAX} at most")));
-        }
-    }
+/// Returns a warning if more lanes are lent than a slice has.
+fn lanes_left_out(offer: &Offer) -> Option<String> {
+    let is_too_many = offer.lanes.iter().filter(|lane| lane.is_lent).count() > DEVICES_MAX;
+    is_too_many.then(|| {
+        format!(
+            "a ResourceSlice has {DEVICES_MAX} lanes at most, and more are lent; those with the highest CPUs are not \
+             offered"
+        )
+    })
 }
 
 #[cfg(test)]
