@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -19,6 +19,8 @@ use sidelane_tracker::tracker::LaneMemory;
 /// Time in which every request lane switches threads at least once. A thread of ordinary priority gets a turn within
 /// some milliseconds, unless a real-time thread never releases the lane.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time between two looks whether a lane has switched.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Reason why a batch command cannot run beside a service.
 #[derive(Debug, Error)]
@@ -197,7 +199,16 @@ pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Re
             let _fixed = SelfPlacedThread::for_this_thread();
             done.send(pin_this_thread(&[cpu]).is_ok())
         });
-        if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {
+        let began = Instant::now();
+        if settled.recv_timeout(SETTLE_TIMEOUT) == Ok(true) {
+            continue;
+        }
+        // A cgroup may keep this process off that CPU, as a kubelet does. Sooner or later another thread runs there.
+        let is_seen = || memory.word(cpu).snapshot().is_some();
+        while !is_seen() && began.elapsed() < SETTLE_TIMEOUT {
+            thread::sleep(LOOK_EVERY);
+        }
+        if !is_seen() {
             return Err(PlacementError::LaneStuck { cpu });
         }
     }
