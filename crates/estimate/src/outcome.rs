@@ -17,7 +17,7 @@ use sidelane_sim::time::S;
 
 /// Queue limit of the simulated service, which is never reached: the recorded service refused nothing.
 const QUEUE_MAX: usize = 10_000_000;
-const DAY_S: f64 = 86_400.0;
+pub(crate) const DAY_S: f64 = 86_400.0;
 
 /// A way of sharing the lanes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,10 +4,8 @@ use serde_json::{Map, json};
 use sidelane_report::ResultFile;
 use sidelane_report::grid::{Grid, Ink};
 
-use crate::outcome::Estimated;
+use crate::outcome::{DAY_S, Estimated};
 use crate::text::{Estimate, INDENT, hours, range_text};
-
-const DAY_S: f64 = 86_400.0;
 
 /// Estimates of several services, each with its name.
 #[derive(Clone, Debug)]

@@ -217,12 +217,11 @@ impl Estimate {
 fn headline(recording: &Recording) -> String {
     let (head, length_s) = (&recording.head, recording.length_ns() as f64 / 1e9);
     let rate = Unit::Count.human((recording.requests.len() as f64 / length_s.max(1e-9)).round());
-    let lanes: Vec<String> = head.request_lanes.iter().map(u32::to_string).collect();
     format!(
         "{} for {}: {rate} requests/s, CPU {} busy for {}",
         head.service,
         Unit::S.human(length_s),
-        lanes.join(","),
+        head.cpus(),
         Unit::Percent.human(100.0 * recording.busy_share())
     )
 }

@@ -58,8 +58,8 @@ impl Head {
         lanes(self) == lanes(other)
     }
 
-    /// Returns the request lanes as text.
-    fn cpus(&self) -> String {
+    /// Returns the CPUs of the request lanes as text.
+    pub fn cpus(&self) -> String {
         self.request_lanes.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
     }
 }
