@@ -223,9 +223,32 @@ impl LedgerTimes {
         self.busy_ns.iter().sum::<u64>() + self.interrupts_ns[1] + self.stolen_ns[1]
     }
 
-    /// Returns the times since `earlier`.
+    /// Returns the times since `earlier`. They add up to the time that has passed.
+    ///
+    /// The turn that was present at `earlier` was read as if nothing were taken from it. At its end the kernel program
+    /// entered a part of it under steal time or interrupts. If the turn's account has shrunk by this, as much of the
+    /// other accounts is from before `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
-        self.combine(earlier, u64::saturating_sub)
+        let mut times = self.combine(earlier, u64::saturating_sub);
+        let take = |account: &mut u64, early_ns: &mut u64| {
+            let taken_ns = (*account).min(*early_ns);
+            *account -= taken_ns;
+            *early_ns -= taken_ns;
+        };
+        for kind in 0..KINDS {
+            let idle_ns = earlier.idle_ns[kind].saturating_sub(self.idle_ns[kind]);
+            let busy_ns = earlier.busy_ns[kind].saturating_sub(self.busy_ns[kind]);
+            for (mut early_ns, beside) in [(idle_ns, [0, 1]), (busy_ns, [1, 0])] {
+                for beside in beside {
+                    take(&mut times.stolen_ns[beside], &mut early_ns);
+                    take(&mut times.interrupts_ns[beside], &mut early_ns);
+                }
+                // The service was busy for longer, or for less, than was read.
+                take(&mut times.idle_ns[kind], &mut early_ns);
+                take(&mut times.busy_ns[kind], &mut early_ns);
+            }
+        }
+        times
     }
 
     fn combine(&self, other: &Self, operation: impl Fn(u64, u64) -> u64) -> Self {
@@ -590,6 +613,32 @@ mod tests {
         let times = kernel.read(clocks);
         assert_eq!((times.idle_ns(TurnKind::Batch), times.idle_ns(TurnKind::Empty)), (3_000, 1_000));
         assert_eq!((times.wall_ns, times.all_ns()), (5_000, 4_000), "the lane began at 1,000");
+    }
+
+    #[test]
+    fn steal_time_from_before_a_time_span_is_not_in_it() {
+        let kernel = crate::kernel_types::zeroed::<LaneLedger>();
+        kernel.since_ns.store(1_000, Ordering::Relaxed);
+        kernel.turn.store(TurnKind::Program as u32, Ordering::Relaxed);
+        let earlier = kernel.read(|| (5_000, 0));
+        assert_eq!(earlier.idle_ns(TurnKind::Program), 4_000);
+        // The turn ended at 6,000: the host had 1,500 of it, interrupts 200. Then batch ran.
+        kernel.idle_ns[TurnKind::Program as usize].store(3_300, Ordering::Relaxed);
+        kernel.stolen_ns[0].store(1_500, Ordering::Relaxed);
+        kernel.interrupts_ns[0].store(200, Ordering::Relaxed);
+        kernel.turn.store(TurnKind::Batch as u32, Ordering::Relaxed);
+        kernel.since_ns.store(6_000, Ordering::Relaxed);
+        let times = kernel.read(|| (9_000, 0)).since(&earlier);
+        assert_eq!((times.wall_ns, times.all_ns()), (4_000, 4_000));
+        assert_eq!((times.idle_ns(TurnKind::Program), times.idle_ns(TurnKind::Batch)), (0, 3_000));
+        assert_eq!((times.idle_stolen_ns(), times.interrupts_ns[0]), (800, 200));
+        // The turn was beside the busy service, as it turned out.
+        kernel.idle_ns[TurnKind::Program as usize].store(0, Ordering::Relaxed);
+        kernel.busy_ns[TurnKind::Program as usize].store(5_000, Ordering::Relaxed);
+        kernel.stolen_ns[0].store(0, Ordering::Relaxed);
+        kernel.interrupts_ns[0].store(0, Ordering::Relaxed);
+        let times = kernel.read(|| (9_000, 0)).since(&earlier);
+        assert_eq!((times.all_ns(), times.busy_ns(TurnKind::Program)), (4_000, 1_000));
     }
 
     #[test]
