@@ -1,6 +1,7 @@
 //! Placement of batch beside a service: finds the lanes and processes that the user named. It refuses a placement that
 //! would make the service wait, before any change.
 
+use std::fs;
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
@@ -189,6 +190,10 @@ impl Placement {
     }
 }
 
+/// File whose read makes the kernel sum statistics of all CPUs, in a thread on each of them. Only root may read it;
+/// `/proc/sys` of a container will do.
+const STATISTICS: &str = "/proc/sys/vm/stat_refresh";
+
 /// Waits until the kernel program has seen every request lane switch once. Before that, a lane on which the service
 /// runs without a break would look idle.
 pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Result<(), PlacementError> {
@@ -203,7 +208,8 @@ pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Re
         if settled.recv_timeout(SETTLE_TIMEOUT) == Ok(true) {
             continue;
         }
-        // A cgroup may keep this process off that CPU, as a kubelet does. Sooner or later another thread runs there.
+        // A cgroup may keep this process off that CPU, as a kubelet does. Then the kernel's own thread runs there.
+        thread::spawn(|| fs::read(STATISTICS));
         let is_seen = || memory.word(cpu).snapshot().is_some();
         while !is_seen() && began.elapsed() < SETTLE_TIMEOUT {
             thread::sleep(LOOK_EVERY);

@@ -182,10 +182,10 @@ impl Actuator {
         self.trees.get_mut(root).into_iter().for_each(|tree| tree.follow_owner(dir));
     }
 
-    /// Takes in which CPUs the owner of the followed containers gives them.
-    pub fn take_owners_list(&mut self, cpus: &CpuSet) -> Result<()> {
+    /// Takes in which CPUs the owner of the followed containers gives them, by their cgroups, as far as it is known.
+    pub fn take_owners_lists<'a>(&mut self, cpus: impl Fn(&Path) -> Option<&'a CpuSet>) -> Result<()> {
         let Self { trees, guardian, .. } = self;
-        trees.values_mut().try_for_each(|tree| tree.take_owners_list(cpus, guardian))
+        trees.values_mut().try_for_each(|tree| tree.take_owners_lists(&cpus, guardian))
     }
 
     /// Leaves a container unchanged: its list of CPUs, if it has one, stays as it was found.

@@ -112,16 +112,21 @@ impl HeldTree {
 
     /// Takes the list that the owner last wrote for each followed container, where the owner tells: the list may be one
     /// that the container was given here, too, and then the cgroup does not show who wrote it.
-    pub fn take_owners_list(&mut self, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
-        let is_other = |dir: &&PathBuf| {
-            let found = self.found.lists.get(*dir).and_then(|list| list.parse::<CpuSet>().ok());
-            self.groups.contains_key(*dir) && found.as_ref() != Some(cpus)
+    pub fn take_owners_lists<'a>(
+        &mut self,
+        cpus: impl Fn(&Path) -> Option<&'a CpuSet>,
+        guardian: &mut Guardian,
+    ) -> Result<()> {
+        let changed = |dir: &PathBuf| {
+            let found = self.found.lists.get(dir).and_then(|list| list.parse::<CpuSet>().ok());
+            let told = cpus(dir).filter(|_| self.groups.contains_key(dir))?;
+            (found.as_ref() != Some(told)).then(|| (dir.clone(), told.to_string()))
         };
-        let changed: Vec<PathBuf> = self.followed.iter().filter(is_other).cloned().collect();
+        let changed: Vec<(PathBuf, String)> = self.followed.iter().filter_map(changed).collect();
         if changed.is_empty() {
             return Ok(());
         }
-        self.found.lists.extend(changed.into_iter().map(|dir| (dir, cpus.to_string())));
+        self.found.lists.extend(changed);
         self.note_groups();
         self.update_guardian_entry(guardian)
     }
@@ -435,7 +440,10 @@ mod tests {
         groups.write_list("b/one", "2");
         assert_eq!(tree.add_container(&one, &mut guardian).unwrap(), parse_cpus("0-3"), "it seems to be inherited");
         tree.follow_owner(&one);
-        tree.take_owners_list(&parse_cpus("2"), &mut guardian).unwrap();
+        tree.take_owners_lists(|_| None, &mut guardian).unwrap();
+        assert_eq!(tree.allowed_cpus(&one), parse_cpus("0-3"), "its owner does not tell");
+        let told = parse_cpus("2");
+        tree.take_owners_lists(|dir| (dir == one).then_some(&told), &mut guardian).unwrap();
         assert_eq!((tree.allowed_cpus(&one), tree.found.lists[&one].as_str()), (parse_cpus("2"), "2"));
     }
 

@@ -11,7 +11,8 @@ use super::{Agent, MAKING_NS};
 use crate::actuator::TakeError;
 use crate::choice::moves_containers;
 use crate::config::Kind;
-use crate::discover::{Container, ContainerId, NewBatchGroup, kubelet};
+use crate::discover::kubelet::CpuManager;
+use crate::discover::{Container, ContainerId, NewBatchGroup};
 use crate::note::AgentNote;
 use crate::owners::{Owner, Resource};
 use crate::tracked::ContainerAssignment;
@@ -58,8 +59,8 @@ impl Agent {
     pub(super) fn take_kubelets_lists(&mut self) {
         let has_lanes = self.tracked.containers.iter().any(|(_, contained)| contained.container.lanes.is_some());
         let actuator = self.actuator.as_mut().filter(|_| has_lanes);
-        let taken = match actuator.and_then(|actuator| Some((actuator, kubelet::shared_cpus()?))) {
-            Some((actuator, cpus)) => actuator.take_owners_list(&cpus),
+        let taken = match actuator.and_then(|actuator| Some((actuator, CpuManager::read()?))) {
+            Some((actuator, manager)) => actuator.take_owners_lists(|group| manager.cpus(group)),
             None => Ok(()),
         };
         taken.unwrap_or_else(|error| self.note_error(error));

@@ -4,32 +4,49 @@
 //! into the list of each other container, when that container is created and whenever they change. A list in a cgroup
 //! does not show whether the kubelet wrote it, or a cgroup above had the same. The checkpoint of the CPU manager does.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use sidelane_host::cpulist::CpuSet;
+
+use super::pods::pod_uid;
 
 /// Checkpoint of the CPU manager: as this process sees it, and as the first process does, for an agent in a container.
 const CHECKPOINTS: [&str; 2] = ["/var/lib/kubelet/cpu_manager_state", "/proc/1/root/var/lib/kubelet/cpu_manager_state"];
 
+/// Checkpoint of the CPU manager with the policy `static`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Checkpoint {
+pub struct CpuManager {
     policy_name: String,
-    default_cpu_set: String,
+    #[serde(rename = "defaultCpuSet")]
+    shared_cpus: CpuSet,
+    /// Pods with containers that have CPUs of their own, by id.
+    #[serde(default)]
+    entries: BTreeMap<String, IgnoredAny>,
 }
 
-/// Returns the CPUs that the kubelet gives containers without CPUs of their own; `None` without a kubelet, or if its CPU
-/// manager writes no lists.
-pub fn shared_cpus() -> Option<CpuSet> {
-    CHECKPOINTS.iter().find_map(|path| parse_shared_cpus(&fs::read_to_string(path).ok()?))
-}
+impl CpuManager {
+    /// Reads the checkpoint; `None` without a kubelet, or if its CPU manager writes no lists.
+    pub fn read() -> Option<Self> {
+        CHECKPOINTS.iter().find_map(|path| Self::parse(&fs::read_to_string(path).ok()?))
+    }
 
-fn parse_shared_cpus(checkpoint: &str) -> Option<CpuSet> {
-    let Checkpoint { policy_name, default_cpu_set } = serde_json::from_str(checkpoint).ok()?;
-    let cpus: CpuSet = default_cpu_set.parse().ok()?;
-    (policy_name == "static" && !cpus.is_empty()).then_some(cpus)
+    fn parse(checkpoint: &str) -> Option<Self> {
+        let manager: Self = serde_json::from_str(checkpoint).ok()?;
+        (manager.policy_name == "static" && !manager.shared_cpus.is_empty()).then_some(manager)
+    }
+
+    /// Returns the CPUs that the kubelet gives the container with this cgroup; `None` for a pod with containers that have
+    /// CPUs of their own, because the checkpoint names them as the pod does, and cgroups do not.
+    pub fn cpus(&self, group: &Path) -> Option<&CpuSet> {
+        let is_own = |uid: String| self.entries.contains_key(&uid);
+        (!group.ancestors().filter_map(pod_uid).any(is_own)).then_some(&self.shared_cpus)
+    }
 }
 
 #[cfg(test)]
@@ -37,16 +54,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_cpus_are_those_of_the_static_policy() {
+    fn only_pods_without_cpus_of_their_own_share_cpus() {
         let checkpoint = |policy: &str, cpus: &str| {
-            let entries = r#"{"8f1c":{"main":"1"}}"#;
+            let entries = r#"{"8f1c-07":{"main":"1"}}"#;
             let head = format!(r#"{{"policyName":"{policy}","defaultCpuSet":"{cpus}""#);
-            format!(r#"{head},"entries":{entries},"checksum":1353318690}}"#)
+            CpuManager::parse(&format!(r#"{head},"entries":{entries},"checksum":1353318690}}"#))
         };
-        let cpus = |list: &str| list.parse::<CpuSet>().ok();
-        assert_eq!(parse_shared_cpus(&checkpoint("static", "0,2-5")), cpus("0,2-5"));
-        assert_eq!(parse_shared_cpus(&checkpoint("static", "")), None);
-        assert_eq!(parse_shared_cpus(&checkpoint("none", "")), None);
-        assert_eq!(parse_shared_cpus("no checkpoint"), None);
+        let manager = checkpoint("static", "0,2-5").unwrap();
+        let cpus = |group: &str| manager.cpus(Path::new(group)).map(ToString::to_string);
+        assert_eq!(cpus("/sys/fs/cgroup/kubepods/besteffort/podff-0/3b5e").as_deref(), Some("0,2-5"));
+        assert_eq!(cpus("/sys/fs/cgroup/kubepods/pod8f1c-07/3b5e"), None);
+        assert_eq!(cpus("/sys/fs/cgroup/kubepods.slice/kubepods-pod8f1c_07.slice/cri-containerd-3b5e.scope"), None);
+        assert!(checkpoint("static", "").is_none() && checkpoint("none", "").is_none());
+        assert!(CpuManager::parse(r#"{"policyName":"static","defaultCpuSet":"1"}"#).is_some(), "no entries");
+        assert!(CpuManager::parse("no checkpoint").is_none());
     }
 }
