@@ -2,9 +2,9 @@
 # Tests lanes as a resource of Kubernetes (tests/kubernetes/run.py) on a control plane and a node that run here, on
 # loopback. Usage: test-kubernetes.sh [TEST...]
 #
-# The first run builds Kubernetes from the Go module proxy, which takes 20 minutes of CPU time, and fetches etcd,
-# containerd and busybox with apt, without installing anything. Exit code: 0 if no test failed, 1 if one did, 77 skipped:
-# something that is needed is not available here.
+# The first run builds Kubernetes from the Go module proxy, which takes 20 minutes of CPU time. It fetches etcd, containerd
+# and busybox with apt, Spark and Ray with pip, without installing anything. Exit code: 0 if no test failed, 1 if one did,
+# 77 skipped: something that is needed is not available here.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -13,6 +13,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/sidelane/kubernetes
 # shellcheck source=scripts/smt-packages.sh
 . "$root/scripts/smt-packages.sh"
 
+BATCH_ENGINES="pyspark==3.5.9 ray==2.60.0"
 ENGINES="kubelet kube-apiserver kube-scheduler kube-controller-manager kubectl"
 
 # Builds Kubernetes, unless this version has been built.
@@ -55,6 +56,14 @@ need_packages() {
 	keep debian
 }
 
+# Python packages of Spark and Ray. Without them their tests are skipped.
+need_engines() {
+	[ ! -d "$cache/engines/ray" ] || return 0
+	python3 -m venv "$scratch/venv" && "$scratch/venv/bin/pip" install -q --target "$scratch/engines" $BATCH_ENGINES ||
+		return 0
+	mv "$scratch/engines" "$cache/engines"
+}
+
 clean_up() {
 	rm -rf "$scratch"
 }
@@ -70,5 +79,6 @@ trap 'exit 130' INT TERM HUP
 need_packages
 need_kubernetes
 need_helm
+need_engines
 # Mounts and network devices of the node end with these namespaces.
 unshare --mount --net python3 "$source/run.py" "$root/target/debug" "$cache" "$@"

@@ -5,7 +5,6 @@ are mounts there, and pods are at a bridge there, so all mounts and devices end 
 makes (processes, cgroups) is removed by `Cluster.stop`.
 """
 
-import base64
 import contextlib
 import glob
 import json
@@ -26,6 +25,8 @@ NODE = "node"
 TOKEN = "sidelane-test"
 SUBNET = "10.88.0.0/24"
 NODE_ADDRESS = "10.89.0.1"
+# The node at the bridge of its pods.
+GATEWAY = "10.88.0.1"
 # Address of the API server for pods, which is the first of the services' addresses.
 SERVICES, API_SERVICE = "127.64.0.0/24", ("127.64.0.1", 443)
 # Folders with fixed names: of the kubelet's device plugins, of pods' logs, of containerd's shims, of recordings.
@@ -38,6 +39,10 @@ PAUSE = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
 
 class Failure(Exception):
     """A test that failed, with the reason."""
+
+
+class Skipped(Exception):
+    """A test that cannot run here, with the reason."""
 
 
 def wait_until(what, condition, seconds=DEADLINE_S):
@@ -253,33 +258,41 @@ class Cluster:
         programs["bin/tar"] = busybox
         self.make_image("sidelane:0.1.0", programs, [])
 
-    def make_image(self, name, files, command):
-        """Imports an image with these files and the libraries that they are linked with."""
-        short = name.split(":")[0]
+    def make_image(self, name, files, command, folders=None, environment=()):
+        """Imports an image with these files and folders, and the libraries that they are linked with."""
+        short = name.split(":")[0].replace("/", "-")
         tree = f"{self.dir}/image-{short}"
         for path in ["tmp", "proc", "sys", "dev", "etc"]:
             os.makedirs(f"{tree}/{path}", exist_ok=True)
+        linked = list(files.values())
         for path, source in files.items():
             copy(source, f"{tree}/{path}")
-            linked = subprocess.run(["ldd", source], capture_output=True, text=True).stdout
-            for library in (word for word in linked.split() if word.startswith("/")):
-                copy(library, tree + library)
+        for path, source in (folders or {}).items():
+            shutil.copytree(source, f"{tree}/{path}", ignore_dangling_symlinks=True)
+            linked += glob.glob(f"{source}/**/*.so*", recursive=True)
+        libraries = subprocess.run(["ldd", *linked], capture_output=True, text=True).stdout.split()
+        for library in {word for word in libraries if word.startswith("/") and not word.endswith(":")}:
+            copy(library, tree + library)
         layer = f"{self.dir}/{short}.layer.tar"
         with tarfile.open(layer, "w") as tar:
             tar.add(tree, arcname=".")
+        shutil.rmtree(tree)
         digest = subprocess.run(["sha256sum", layer], capture_output=True, text=True, check=True).stdout.split()[0]
         config = {
             "architecture": "amd64", "os": "linux",
-            "config": {"Entrypoint": command, "Env": ["PATH=/bin:/usr/bin"]},
+            "config": {"Entrypoint": command, "Env": ["PATH=/bin:/usr/bin", *environment]},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
         }
-        manifest = [{"Config": "config.json", "RepoTags": [f"docker.io/library/{name}"], "Layers": ["layer.tar"]}]
+        tag = f"docker.io/{name}" if "/" in name else f"docker.io/library/{name}"
+        manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
         image = f"{self.dir}/{short}.tar"
         with tarfile.open(image, "w") as tar:
             tar.add(layer, arcname="layer.tar")
             for file, content in [("config.json", config), ("manifest.json", manifest)]:
                 tar.add(self.write(f"{short}.{file}", json.dumps(content)), arcname=file)
         imported = self.ctr("-n", "k8s.io", "images", "import", image)
+        os.remove(layer)
+        os.remove(image)
         if imported.returncode != 0:
             raise Failure(f"the image {name} cannot be imported: {imported.stderr}")
 
