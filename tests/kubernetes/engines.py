@@ -64,9 +64,9 @@ def executor_of_spark_runs_in_a_lane():
     folders = {"jvm/lib": f"{java}/lib", "jvm/conf": f"{java}/conf", "spark": f"{ENGINES}/pyspark/jars"}
     cluster.make_image("spark:3.5.9", files, ["/executor"], folders)
     with open(f"{root}/docs/guides/kubernetes.md") as file:
-        printed = file.read().split("```properties\n")[1].split("```")[0]
+        printed = [line.split() for line in file if line.startswith("spark.")]
     settings = {
-        **dict(line.split() for line in printed.splitlines()),
+        **dict(printed),
         "spark.executor.instances": "1", "spark.kubernetes.container.image": "spark:3.5.9",
         "spark.kubernetes.executor.podNamePrefix": "spark", "spark.executor.memory": "512m",
         "spark.kubernetes.authenticate.oauthToken": TOKEN, "spark.kubernetes.trust.certificates": "true",
