@@ -204,19 +204,26 @@ pub fn wait_for_lane_switches(memory: &LaneMemory, request_lanes: &CpuSet) -> Re
             let _fixed = SelfPlacedThread::for_this_thread();
             done.send(pin_this_thread(&[cpu]).is_ok())
         });
-        let began = Instant::now();
-        if settled.recv_timeout(SETTLE_TIMEOUT) == Ok(true) {
-            continue;
+        match settled.recv_timeout(SETTLE_TIMEOUT) {
+            Ok(true) => {}
+            // A cgroup may keep this process off that CPU, as a kubelet does.
+            Ok(false) => wait_for_switch_by_the_kernel(memory, cpu)?,
+            Err(_) => return Err(PlacementError::LaneStuck { cpu }),
         }
-        // A cgroup may keep this process off that CPU, as a kubelet does. Then the kernel's own thread runs there.
-        thread::spawn(|| fs::read(STATISTICS));
-        let is_seen = || memory.word(cpu).snapshot().is_some();
-        while !is_seen() && began.elapsed() < SETTLE_TIMEOUT {
-            thread::sleep(LOOK_EVERY);
-        }
-        if !is_seen() {
+    }
+    Ok(())
+}
+
+/// Lets the kernel's own thread run on this CPU, and waits until the kernel program has seen it. The read ends only after
+/// all CPUs have switched, so it is not done for a CPU on which this process has waited in vain.
+fn wait_for_switch_by_the_kernel(memory: &LaneMemory, cpu: u32) -> Result<(), PlacementError> {
+    thread::spawn(|| fs::read(STATISTICS));
+    let began = Instant::now();
+    while memory.word(cpu).snapshot().is_none() {
+        if began.elapsed() > SETTLE_TIMEOUT {
             return Err(PlacementError::LaneStuck { cpu });
         }
+        thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
