@@ -59,6 +59,7 @@ need_packages() {
 # Python packages of Spark and Ray. Without them their tests are skipped.
 need_engines() {
 	[ ! -d "$cache/engines/ray" ] || return 0
+	# shellcheck disable=SC2086 # a list of packages
 	python3 -m venv "$scratch/venv" && "$scratch/venv/bin/pip" install -q --target "$scratch/engines" $BATCH_ENGINES ||
 		return 0
 	mv "$scratch/engines" "$cache/engines"

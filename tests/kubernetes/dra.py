@@ -1,6 +1,5 @@
 """Lanes by claims (dynamic resource allocation)."""
 
-import fcntl
 import os
 import shutil
 import signal
@@ -10,8 +9,8 @@ import yaml
 
 from cluster import API_SERVICE, NODE, Failure, wait_until
 from node import (
-    SERVICE_CPU, LANE, binaries, root, cluster, lanes_lock, redis_pod, batch_pod, redis, status, offer,
-    cpus_of, start_agent, saturated, seconds_until, container, check_runs_on, audited,
+    LANE, audited, batch_pod, binaries, check_runs_on, cluster, container, cpus_of, offer, root, saturated,
+    seconds_until, start_agent, start_redis, status,
 )
 
 # The driver of dynamic resource allocation, its class of devices, and the socket at which the kubelet finds it.
@@ -30,10 +29,7 @@ def claim_pod(name, **resources):
 
 
 def node_has_a_device_for_each_lent_lane():
-    cluster.create(redis_pod())
-    wait_until("redis answers", lambda: redis("ping") == "PONG")
-    wait_until("the kubelet gives redis a CPU", lambda: cpus_of("redis") == SERVICE_CPU)
-    fcntl.flock(lanes_lock, fcntl.LOCK_EX)
+    start_redis()
     start_agent()
     start_driver()
     wait_until("the agent offers the lane", lambda: offer()["lent"], 40)

@@ -4,7 +4,6 @@ The drivers run beside the node's programs, on the lane, where they are other pr
 """
 
 import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -13,8 +12,8 @@ import time
 
 from cluster import GATEWAY, TOKEN, Failure, Skipped, free_port, wait_until
 from node import (
-    LANE, RESOURCE, binaries, cache, cluster, container, cpus_of, lane_times, lanes_lock, loaded, offer, redis, redis_pod,
-    root, shares_since, shares_text, start_agent,
+    LANE, RESOURCE, binaries, cache, cluster, container, cpus_of, lane_times, loaded, offer, root,
+    shares_since, shares_text, start_agent, start_redis,
 )
 
 # Python packages of Spark and Ray, as scripts/test-kubernetes.sh unpacks them.
@@ -122,9 +121,7 @@ def need_engine(name):
 
 @contextlib.contextmanager
 def lane_on_offer():
-    cluster.create(redis_pod())
-    wait_until("redis answers", lambda: redis("ping") == "PONG")
-    fcntl.flock(lanes_lock, fcntl.LOCK_EX)
+    start_redis()
     start_agent()
     cluster.start("sidelane-kube", f"{binaries}/sidelane-kube")
     wait_until("the node has a lane", lambda: offer()["lent"] and cluster.allocatable(RESOURCE) == 1, 60)

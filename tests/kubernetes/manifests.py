@@ -11,7 +11,7 @@ import tomllib
 import yaml
 
 from cluster import Failure, node_groups, wait_until
-from node import binaries, cluster, loaded, redis, redis_pod, root, status
+from node import binaries, cluster, loaded, root, start_redis, status
 
 HELM = [f"{cluster.bin}/helm"]
 CHART = f"{root}/packaging/kubernetes/chart"
@@ -63,8 +63,7 @@ def commands_of_the_guide_work():
     cluster.end("sidelane-kube")
     cluster.end("sidelane")
     cluster.delete_pod("batch")
-    cluster.create(redis_pod())
-    wait_until("redis answers", lambda: redis("ping") == "PONG")
+    start_redis()
     clone = f"{cluster.dir}/clone"
     shutil.copytree(f"{root}/packaging/kubernetes", f"{clone}/packaging/kubernetes")
     # The CPUs of this machine are no siblings for the kernel.

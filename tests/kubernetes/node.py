@@ -4,6 +4,7 @@ The command line is that of run.py.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -41,6 +42,12 @@ def pod(name, image, command, resources, annotations=None):
 def redis_pod():
     """A service of the class Guaranteed: the kubelet gives it a CPU of its own."""
     return pod("redis", "redis:8", None, {"cpu": "1", "memory": "64Mi"}, {"sidelane.dev/slo": "p99=10ms"})
+
+
+def start_redis():
+    cluster.create(redis_pod())
+    wait_until("redis answers", lambda: redis("ping") == "PONG")
+    wait_until("the kubelet gives redis a CPU", lambda: cpus_of("redis") == SERVICE_CPU)
 
 
 def batch_pod(name, **resources):
@@ -93,6 +100,7 @@ def cpu_ns(name):
 
 def start_agent():
     global metrics_port
+    fcntl.flock(lanes_lock, fcntl.LOCK_EX)
     metrics_port = free_port()
     file = cluster.write("sidelane.toml", f"""
         kubernetes = true

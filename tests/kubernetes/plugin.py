@@ -1,6 +1,5 @@
 """Lanes by the device plugin."""
 
-import fcntl
 import json
 import os
 import signal
@@ -10,9 +9,9 @@ import time
 
 from cluster import Failure, node_groups, wait_until
 from node import (
-    RESOURCE, SERVICE_CPU, LANE, binaries, cluster, lanes_lock, redis_pod, batch_pod, redis, status, offer,
-    group_of, read, cpus_of, cpu_ns, start_agent, saturated, seconds_until, loaded, lane_times, container,
-    start_batch, check_runs_on, audited, share_for_batch, shares_since, shares_text,
+    LANE, RESOURCE, SERVICE_CPU, audited, batch_pod, binaries, check_runs_on, cluster, container, cpu_ns, cpus_of,
+    group_of, lane_times, loaded, offer, read, saturated, seconds_until, share_for_batch, shares_since,
+    shares_text, start_agent, start_batch, start_redis, status,
 )
 
 # How long batch beside a loaded service is measured, and what it had in a pod.
@@ -21,10 +20,7 @@ of_pod = {}
 
 
 def node_offers_the_lane_of_a_guaranteed_pod():
-    cluster.create(redis_pod())
-    wait_until("redis answers", lambda: redis("ping") == "PONG")
-    wait_until("the kubelet gives redis a CPU", lambda: cpus_of("redis") == SERVICE_CPU)
-    fcntl.flock(lanes_lock, fcntl.LOCK_EX)
+    start_redis()
     start_agent()
     cluster.start("sidelane-kube", f"{binaries}/sidelane-kube")
     wait_until("the agent offers the lane", lambda: offer()["lent"], 40)
