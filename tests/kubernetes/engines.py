@@ -60,6 +60,8 @@ def executor_of_spark_runs_in_a_lane():
     start = cluster.write("executor", EXECUTOR)
     os.chmod(start, 0o755)
     files = {**tools, "executor": start, "jvm/bin/java": f"{java}/bin/java", "etc/passwd": "/etc/passwd"}
+    # A library in a jar is linked with it.
+    files["lib/libpthread.so.0"] = "/lib/x86_64-linux-gnu/libpthread.so.0"
     folders = {"jvm/lib": f"{java}/lib", "jvm/conf": f"{java}/conf", "spark": f"{ENGINES}/pyspark/jars"}
     cluster.make_image("spark:3.5.9", files, ["/executor"], folders)
     with open(f"{root}/docs/guides/kubernetes.md") as file:
