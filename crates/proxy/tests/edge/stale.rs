@@ -59,6 +59,8 @@ fn send_second_request(request: &str) -> (String, Result<usize, ErrorKind>) {
     let first = format!("POST /first HTTP/1.1\r\nHost: h\r\nContent-Length: {BODY}\r\n\r\n{}", "x".repeat(BODY));
     client.write_all(first.as_bytes()).unwrap();
     read_until(&mut client, "first");
+    // A state from before this would pass for one with the second request.
+    proxy.wait_until("the end of the first request", |state| state.counts.answered == 1 && state.in_flight == 0);
     client.write_all(request.as_bytes()).unwrap();
     proxy.wait_until("the second request", |state| state.in_flight == 1 || state.counts.answered == 2);
     server.end.send(()).unwrap();
