@@ -279,7 +279,10 @@ impl Page<'_> {
             return;
         }
         let (paint, width) = (self.paint, self.width());
-        let columns = service_columns(width);
+        let mut columns = service_columns(width);
+        columns.retain(|(_, _, cell)| {
+            self.view.status.services.iter().any(|service| !cell(self.view, service, paint).0.is_empty())
+        });
         let titles = columns.iter().map(|(name, width, _)| Span::styled(right(name, *width), paint.quiet())).collect();
         self.title(" services", self.view.status.services.len() - rows, titles);
         let mut services: Vec<&ServiceStatus> = self.view.status.services.iter().collect();
@@ -436,7 +439,10 @@ fn draw_lane(lane: &Lane, paint: Paint, layout: &LaneLayout, (x, y): (u16, u16),
     let shown = lane.past.len().min(strip);
     for (index, mix) in lane.past.iter().skip(lane.past.len() - shown).enumerate() {
         let (symbol, style) = paint.cell(*mix);
-        buffer.set_stringn(start + (strip - shown + index) as u16, y, symbol, 1, style);
+        // A cell alone: a text would be split into characters and measured, which costs more than all the rest.
+        if let Some(cell) = buffer.cell_mut((start + (strip - shown + index) as u16, y)) {
+            cell.set_symbol(symbol).set_style(style);
+        }
     }
     let (recent, end) = (lane.recent(), start + layout.strip);
     if recent.sum() == 0 {
@@ -449,11 +455,15 @@ fn draw_lane(lane: &Lane, paint: Paint, layout: &LaneLayout, (x, y): (u16, u16),
     }
     let mut uses: Vec<Use> = Use::ALL.into_iter().filter(|of| recent.share(*of) >= 0.005).collect();
     uses.sort_by_key(|of| *of != own);
-    let spans = uses.iter().flat_map(|of| {
-        let figure = format!("  {:.0} %", recent.share(*of) * 100.0);
-        [Span::styled(figure, paint.of_use(*of)), Span::styled(format!(" {}", of.name()), paint.quiet())]
-    });
-    buffer.set_line(end, y, &Line::from_iter(spans), layout.figures + 1);
+    let mut spans = Vec::new();
+    let mut left = usize::from(layout.figures) + 1;
+    for of in uses {
+        let (figure, name) = (format!("  {:.0} %", recent.share(of) * 100.0), format!(" {}", of.name()));
+        let Some(rest) = left.checked_sub(figure.len() + name.len()) else { break };
+        spans.extend([Span::styled(figure, paint.of_use(of)), Span::styled(name, paint.quiet())]);
+        left = rest;
+    }
+    buffer.set_line(end, y, &Line::from(spans), layout.figures + 1);
 }
 
 /// Width of the names of services and batch.

@@ -1,6 +1,6 @@
 //! The terminal: taken at the start, and restored at the end, after a panic, and after a POSIX signal.
 
-use std::io::{self, IsTerminal, Stdout, stdin, stdout};
+use std::io::{self, BufWriter, IsTerminal, Stdout, stdin, stdout};
 use std::panic;
 
 use anyhow::{Context, Result, ensure};
@@ -15,9 +15,12 @@ use sidelane_report::terminal::should_use_color;
 use crate::draw::{Paint, draw};
 use crate::view::View;
 
+/// Size of a buffer that holds the changes of most pictures. The terminal gets them in one call then.
+const PICTURE_BYTES: usize = 1 << 16;
+
 /// Terminal that shows the view. Dropping it restores the terminal.
 pub struct Screen {
-    terminal: Terminal<CrosstermBackend<Stdout>>,
+    terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
     paint: Paint,
     size: (u16, u16),
 }
@@ -43,7 +46,7 @@ impl Screen {
         let failed = "cannot set up the terminal; read the status with `sidelane status --json`";
         enable_raw_mode().context(failed)?;
         let terminal = execute!(stdout(), EnterAlternateScreen)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())))
+            .and_then(|()| Terminal::new(CrosstermBackend::new(BufWriter::with_capacity(PICTURE_BYTES, stdout()))))
             .inspect_err(|_| restore())
             .context(failed)?;
         Ok(Self { terminal, paint: Paint { has_color: should_use_color() }, size: (0, 0) })

@@ -64,9 +64,18 @@ impl Mix {
 
     /// Returns the two longest uses, in the order of the strip, with the share of the first in both.
     pub fn two_longest(&self) -> (Use, Use, f64) {
-        let mut uses = Use::ALL;
-        uses.sort_by_key(|of| std::cmp::Reverse(self.time(*of)));
-        let (one, two) = (uses[0], uses[1]);
+        // Computed for each column of each lane, at each frame.
+        let (mut one, mut two) = (Use::ALL[0], Use::ALL[1]);
+        if self.time(two) > self.time(one) {
+            (one, two) = (two, one);
+        }
+        for of in Use::ALL.into_iter().skip(2) {
+            if self.time(of) > self.time(one) {
+                (one, two) = (of, one);
+            } else if self.time(of) > self.time(two) {
+                two = of;
+            }
+        }
         let (low, high) = if (one as usize) < two as usize { (one, two) } else { (two, one) };
         let both = self.time(low).saturating_add(self.time(high)).max(1);
         (low, high, self.time(low) as f64 / both as f64)
