@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use common::haproxy::Haproxy;
-use common::nginx::Nginx;
+use common::nginx::{LONG_LEN, Nginx};
 use common::process::{kill_with_test, signal};
 use common::scripted::unused_address;
 use common::{TIMEOUT, wait_until};
@@ -213,7 +213,10 @@ fn answer_of_request_in_flight(scene: &Scene, hazards: &Hazards) -> String {
     let mut client = TcpStream::connect(scene.haproxy.address).unwrap();
     client.set_read_timeout(Some(TIMEOUT)).unwrap();
     client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
-    wait_until("the request is at the stopped server", || scene.haproxy.ask("show sess").contains("srv=s1"));
+    let client_of = format!("src={} ", client.local_addr().unwrap());
+    wait_until("the request is at the stopped server", || {
+        scene.haproxy.ask("show sess").lines().any(|line| line.contains(&client_of) && line.contains("srv=s1"))
+    });
     assert!(scene.haproxy.weight("s1") == 100 && !hazards.has_printed("retry-on"), "the only server is not drained");
     scene.haproxy.ask("set server web/s2 state ready");
     wait_until("it is drained", || scene.haproxy.weight("s1") == 0);
@@ -232,6 +235,24 @@ fn request_in_flight_is_sent_again() {
     let hazards = scene.watch(&["--hazard", "stopped", "--resend"]);
     let answer = answer_of_request_in_flight(&scene, &hazards);
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("two"), "{answer}");
+    assert!(!hazards.finish().contains("cut"));
+}
+
+#[test]
+fn answer_that_has_begun_is_not_cut() {
+    let Some(scene) = Scene::with_lines(&["retry-on conn-failure empty-response", "option redispatch 1"]) else {
+        return;
+    };
+    let hazards = scene.watch(&["--hazard", "stopped", "--resend"]);
+    scene.haproxy.ask("set server web/s2 state maint");
+    let mut client = TcpStream::connect(scene.haproxy.address).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    client.write_all(b"GET /long HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    client.read_exact(&mut [0; 1]).unwrap();
+    let answer = answer_of_request_in_flight(&scene, &hazards);
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("two"), "{answer}");
+    let rest = client.read_to_end(&mut Vec::new()).unwrap();
+    assert!(rest > LONG_LEN, "{rest} of {LONG_LEN} bytes");
     assert!(!hazards.finish().contains("cut"));
 }
 

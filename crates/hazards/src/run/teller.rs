@@ -234,12 +234,12 @@ impl Teller {
     fn report_cut_requests(&mut self, place: usize, server: usize, cut: u64) {
         self.servers[server].cut += cut;
         let name = &self.options.servers[server].name;
-        let did_resend = self.groups[place].weights.as_mut().is_some_and(Weights::stop_resending);
-        if did_resend {
+        let ended = self.groups[place].weights.as_mut().and_then(|weights| weights.count_cut(cut));
+        if let Some((cut, of)) = ended {
             let _ = self.messages.send(format!(
-                "HAProxy cut {cut} requests of {name} that it should have sent again, so none is sent again any more; add \
-                 `retry-on conn-failure empty-response` and `option redispatch 1` to the backend, keep requests that are \
-                 not safe to repeat out of it, and start sidelane again"
+                "HAProxy cut {cut} of {of} requests that it should have sent again, the last at {name}, so none is sent \
+                 again any more; add `retry-on conn-failure empty-response` and `option redispatch 1` to the backend, \
+                 keep requests that are not safe to repeat out of it, and start sidelane again"
             ));
         }
     }

@@ -11,7 +11,11 @@ use sidelane_policy::hedge::FULL;
 use sidelane_rollback::guardian::Guardian;
 use sidelane_rollback::{ChangeId, Undo};
 
-use crate::haproxy::{BackendServer, Cut, RuntimeSocket, shutdown_command, weight_command, weight_of_share};
+use crate::haproxy::{BackendServer, Cut, RuntimeSocket, weight_command, weight_of_share};
+
+/// One of this number of requests that were to be sent again may be cut: a response may begin just as its session is
+/// ended.
+const CUT_PART: u64 = 10;
 
 /// Server of the backend whose weight may be changed.
 #[derive(Debug)]
@@ -38,6 +42,9 @@ pub(super) struct Weights {
     members: Vec<Member>,
     /// Whether requests in flight are sent to another server when a server is drained.
     resends: bool,
+    /// Numbers of requests that were to be sent again, and of those that HAProxy cut instead.
+    sent_again: u64,
+    cut: u64,
 }
 
 /// What HAProxy can use: the watched servers as bits, and the number of further servers.
@@ -50,7 +57,8 @@ pub(super) struct View {
 impl Weights {
     pub(super) fn new(socket: RuntimeSocket, backend: &str, names: Vec<String>, resends: bool) -> Self {
         let member = |name| Member { name, changed: None, resent: None };
-        Self { socket, backend: backend.to_owned(), members: names.into_iter().map(member).collect(), resends }
+        let (backend, members) = (backend.to_owned(), names.into_iter().map(member).collect());
+        Self { socket, backend, members, resends, sent_again: 0, cut: 0 }
     }
 
     /// Returns the names of the watched servers that HAProxy does not have, and the names that it has.
@@ -126,7 +134,7 @@ impl Weights {
         before.map_or(Ok(0), |before| Ok(self.socket.cut(server)?.0.saturating_sub(before.0)))
     }
 
-    /// Makes HAProxy send requests in flight at a drained server to another one, if that is wanted.
+    /// Makes HAProxy send the requests that wait at a drained server to another one, if that is wanted.
     pub(super) fn resend(&mut self, number: usize, view: &View) -> Result<()> {
         let name = self.members[number].name.clone();
         let Some(server) = view.servers.iter().find(|server| self.full_name(server) == name) else { return Ok(()) };
@@ -135,12 +143,19 @@ impl Weights {
             return Ok(());
         }
         self.members[number].resent = Some(self.socket.cut(server)?);
-        let ended = self.socket.command(&shutdown_command(&name));
-        ended.with_context(|| format!("cannot end the sessions at {name}"))
+        // The sessions come last: the hazard may end now, and then responses begin.
+        let waiting = self.socket.waiting_sessions(&self.backend, server);
+        let waiting = waiting.with_context(|| format!("cannot read the sessions at {name}"))?;
+        self.sent_again += waiting.len() as u64;
+        self.socket.end_sessions(&waiting).with_context(|| format!("cannot end the sessions at {name}"))
     }
 
-    /// Sends no request again from now on. Returns whether it did before.
-    pub(super) fn stop_resending(&mut self) -> bool {
-        std::mem::take(&mut self.resends)
+    /// Counts requests that HAProxy cut. If they are too many, no request is sent again from now on. Returns whether
+    /// that has begun, with the numbers of requests that were cut and that were to be sent again.
+    pub(super) fn count_cut(&mut self, cut: u64) -> Option<(u64, u64)> {
+        self.cut += cut;
+        let is_end = self.resends && self.cut * CUT_PART > self.sent_again;
+        self.resends &= !is_end;
+        is_end.then_some((self.cut, self.sent_again))
     }
 }

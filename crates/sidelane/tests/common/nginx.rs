@@ -1,5 +1,6 @@
 //! Real HTTP server for tests: nginx.
 
+use std::fs::File;
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,10 @@ use super::deadline::wait_until;
 use super::process::{copy_program, is_alive, kill_with_test, signal};
 use super::scripted::unused_address;
 
-/// Running nginx that answers with its name.
+/// Length of the file /long: more than all buffers on the way hold.
+pub const LONG_LEN: usize = 64 << 20;
+
+/// Running nginx that answers with its name, or with the file /long.
 pub struct Nginx {
     child: Child,
     pub address: SocketAddr,
@@ -43,9 +47,10 @@ impl Nginx {
             "daemon off; master_process off; pid pid; error_log stderr crit; events {{}}\n\
              http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n\
              uwsgi_temp_path u; scgi_temp_path s;\n\
-             server {{ listen {address}; location / {{ return 200 \"{name}\"; }} }} }}\n"
+             server {{ listen {address}; location / {{ return 200 \"{name}\"; }} location /long {{ root .; }} }} }}\n"
         );
         std::fs::write(dir.path().join("conf"), config).unwrap();
+        File::create(dir.path().join("long")).unwrap().set_len(LONG_LEN as u64).unwrap();
         let child = Self::spawn(&program, dir.path());
         let nginx = Self { child, address, dir, program };
         nginx.wait_until_listening();
