@@ -35,8 +35,9 @@ done
 cd "$(dirname "$0")/.."
 out=out/test-faults
 mkdir -p "$out"
-# `cargo test` builds no library that a program can load, and batch that lies about its lane has this one loaded.
-cargo build --quiet -p sidelane-gate
+# `cargo test` builds no library that a program can load, and batch that lies about its lane has this one loaded. It
+# builds no other program either, and the service is one of the lab.
+cargo build --quiet -p sidelane-gate -p sidelane-lab
 { cargo test --quiet -p sidelane --test campaign -- --ignored --nocapture 2>&1 || true; } | tee "$out/log"
 # Without this line the campaign has not come to its end.
 last=$(grep -E '^[0-9]+ faults, [0-9]+ invariants broken, seed [0-9]+$' "$out/log" || echo 'the campaign has not ended')

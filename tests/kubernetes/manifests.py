@@ -30,6 +30,14 @@ def chart_has_the_objects_of_the_base():
         refused = subprocess.run(HELM + ["template", "sidelane", CHART, "--set", wrong], capture_output=True, text=True)
         if refused.returncode == 0 or wanted not in refused.stderr:
             raise Failure(f"{wrong}: {refused.stderr}")
+    elsewhere = ["--set", "mode=lend,kubeletDir=/var/lib/k0s/kubelet,runtimeSocket=/run/k0s/containerd.sock"]
+    pod = objects_of(HELM + ["template", "sidelane", CHART, *elsewhere])["DaemonSet"]["spec"]["template"]["spec"]
+    plugin = next(one for one in pod["containers"] if one["name"] == "device-plugin")
+    told = ["sidelane-kube", "--kubelet-dir", "/var/lib/k0s/kubelet", "--runtime", "/run/k0s/containerd.sock"]
+    folder = "/var/lib/k0s/kubelet/device-plugins"
+    places = [plugin["volumeMounts"]["device-plugins"]["mountPath"], pod["volumes"]["device-plugins"]["hostPath"]["path"]]
+    if plugin["command"] != told or places != [folder, folder]:
+        raise Failure(f"another folder and socket: {json.dumps(plugin)}, {places}")
     values = ["--set", "metrics.listen=0.0.0.0:9099,metrics.podMonitor=true"]
     monitored = objects_of(HELM + ["template", "sidelane", CHART, *values])["PodMonitor"]
     return f"a PodMonitor reads port {monitored['spec']['podMetricsEndpoints'][0]['portNumber']}"

@@ -15,8 +15,10 @@ use sidelane_host::cpulist::CpuSet;
 
 use super::pods::pod_uid;
 
-/// Checkpoint of the CPU manager: as this process sees it, and as the first process does, for an agent in a container.
-const CHECKPOINTS: [&str; 2] = ["/var/lib/kubelet/cpu_manager_state", "/proc/1/root/var/lib/kubelet/cpu_manager_state"];
+/// Folders of the kubelet: the usual one, and those of distributions that have their own.
+const FOLDERS: [&str; 3] = ["/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet"];
+/// Roots: of this process, and of the first process, for an agent in a container.
+const ROOTS: [&str; 2] = ["", "/proc/1/root"];
 
 /// Checkpoint of the CPU manager with the policy `static`.
 #[derive(Deserialize)]
@@ -33,7 +35,8 @@ pub struct CpuManager {
 impl CpuManager {
     /// Reads the checkpoint; `None` without a kubelet, or if its CPU manager writes no lists.
     pub fn read() -> Option<Self> {
-        CHECKPOINTS.iter().find_map(|path| Self::parse(&fs::read_to_string(path).ok()?))
+        let mut paths = ROOTS.iter().flat_map(|root| FOLDERS.map(|folder| format!("{root}{folder}/cpu_manager_state")));
+        paths.find_map(|path| Self::parse(&fs::read_to_string(path).ok()?))
     }
 
     fn parse(checkpoint: &str) -> Option<Self> {
