@@ -5,6 +5,9 @@
 //! second's busy time is spread over its turns. A turn with requests gives its part to them; the other turns become
 //! tasks of their own, at equal distances.
 //!
+//! An event loop reads many requests and then answers them all, so each of them is served for as long as all. Requests
+//! that a lane serves at the same time share that time equally.
+//!
 //! Then each lane is replayed without batch, first come, first served. What a request took longer than that, it did not
 //! need the lane: it waited for the scheduler, a disk or another service. That part stays as it is beside batch.
 
@@ -57,15 +60,18 @@ impl Tasks {
 /// Returns all tasks, by their arrival.
 fn place_tasks(recording: &Recording) -> Vec<Timed> {
     let mut tasks = Vec::with_capacity(recording.requests.len());
+    let lane_times = share_lane_time(&recording.requests);
     let (mut begin, mut rest) = (0_u64, &recording.requests[..]);
     for second in &recording.seconds {
         let end = begin.saturating_add(second.length);
+        let times = &lane_times[lane_times.len() - rest.len()..];
         let (of_second, later) = rest.split_at(rest.partition_point(|request| request.arrived < end));
         rest = later;
         for (lane, used) in second.lanes.iter().enumerate() {
-            let own = || of_second.iter().filter(move |request| usize::from(request.lane) == lane);
-            let spread = Spread::new(*used, own());
-            tasks.extend(own().map(|request| spread.request(request)));
+            let with_times = of_second.iter().zip(times.iter().copied());
+            let own = || with_times.clone().filter(move |(request, _)| usize::from(request.lane) == lane);
+            let spread = Spread::new(*used, own().map(|(_, time)| time));
+            tasks.extend(own().map(|(request, time)| spread.request(request, time)));
             let step = second.length / (spread.other_turns + 1);
             tasks.extend((1..=spread.other_turns).map(|number| Timed {
                 arrived: begin + number * step,
@@ -80,9 +86,46 @@ fn place_tasks(recording: &Recording) -> Vec<Timed> {
     tasks
 }
 
+/// Returns the part of its lane's time that each request had while it was served. Requests that are served at the same
+/// time have equal parts.
+fn share_lane_time(requests: &[RecordedRequest]) -> Vec<f64> {
+    let start = |request: &RecordedRequest| (request.lane, request.arrived.saturating_add(request.queueing.into()));
+    let finish = |request: &RecordedRequest| (request.lane, start(request).1.saturating_add(request.server.into()));
+    let (starts, finishes) = (order_by(requests, start), order_by(requests, finish));
+    let mut times = vec![0.0; requests.len()];
+    // Time that a request would have had which was served since the begin, and the number that are served.
+    let (mut time, mut served, mut at) = (0.0, 0_u64, (0, 0));
+    let mut starts = starts.into_iter().map(|number| number as usize).peekable();
+    for finished in finishes.into_iter().map(|number| number as usize) {
+        let end = finish(&requests[finished]);
+        let mut pass_to = |now: (u8, u64), served: u64| {
+            if now.0 == at.0 && served > 0 {
+                time += (now.1 - at.1) as f64 / served as f64;
+            }
+            at = now;
+            time
+        };
+        while let Some(started) = starts.next_if(|number| start(&requests[*number]) <= end) {
+            times[started] = pass_to(start(&requests[started]), served);
+            served += 1;
+        }
+        times[finished] = pass_to(end, served) - times[finished];
+        served -= 1;
+    }
+    times
+}
+
+/// Returns the numbers of requests in the order of a key.
+fn order_by<K: Ord>(requests: &[RecordedRequest], key: impl Fn(&RecordedRequest) -> K) -> Vec<u32> {
+    let count = u32::try_from(requests.len()).expect("a recording of so many requests has no place in memory");
+    let mut order: Vec<u32> = (0..count).collect();
+    order.sort_unstable_by_key(|number| key(&requests[*number as usize]));
+    order
+}
+
 /// How a lane's busy time of a second is spread over its turns.
 struct Spread {
-    /// Share of their server time for which requests needed the lane.
+    /// Share of their part of the lane's time for which requests needed the lane.
     share: f64,
     /// Time of a turn that serves no request.
     per_turn: u64,
@@ -93,11 +136,12 @@ struct Spread {
 }
 
 impl Spread {
-    fn new<'r>(used: LaneSecond, requests: impl Iterator<Item = &'r RecordedRequest>) -> Self {
-        let (count, server) =
-            requests.fold((0_u64, 0_u64), |(count, sum), request| (count + 1, sum + u64::from(request.server)));
-        let share = if server > used.busy { used.busy as f64 / server as f64 } else { 1.0 };
-        let rest = used.busy.saturating_sub(server);
+    /// Spreads the busy time of a second in which requests had these parts of the lane's time.
+    fn new(used: LaneSecond, times: impl Iterator<Item = f64>) -> Self {
+        let (count, served) = times.fold((0_u64, 0.0), |(count, sum), time| (count + 1, sum + time));
+        let busy = used.busy as f64;
+        let share = if served > busy { busy / served } else { 1.0 };
+        let rest = used.busy.saturating_sub(served.round() as u64);
         let turns = used.turns.max(count).max(1);
         let others = used.turns.saturating_sub(count);
         let of_others = u128::from(rest) * u128::from(others) / u128::from(turns);
@@ -108,10 +152,10 @@ impl Spread {
         Self { share, per_turn, per_request, other_turns }
     }
 
-    fn request(&self, request: &RecordedRequest) -> Timed {
+    fn request(&self, request: &RecordedRequest, time: f64) -> Timed {
         Timed {
             arrived: request.arrived,
-            work: (f64::from(request.server) * self.share) as u64 + self.per_request,
+            work: (time * self.share).round() as u64 + self.per_request,
             latency: Some(u64::from(request.queueing) + u64::from(request.server)),
             lane: request.lane,
         }
@@ -183,6 +227,17 @@ mod tests {
         let length_ns: u64 = tasks.list.iter().map(|task| u64::from(task.gap_ns)).sum();
         assert_eq!(length_ns, recording.length_ns());
         assert_eq!(tasks.list.iter().filter(|task| task.is_request).count(), 10_000);
+    }
+
+    #[test]
+    fn requests_that_are_served_together_share_the_lane() {
+        let served = |(lane, arrived, queueing, server)| RecordedRequest { arrived, queueing, server, lane };
+        // On lane 0: alone for 10, two for 20, three for 30, then the last one alone for 5; later one of no length. On
+        // lane 1 two that do not meet.
+        let requests = [(0, 0, 0, 60), (0, 5, 5, 50), (1, 6, 4, 40), (0, 20, 10, 35), (1, 45, 5, 7), (0, 90, 0, 0)];
+        let times = share_lane_time(&requests.map(served));
+        assert_eq!(times, [30.0, 20.0, 40.0, 15.0, 7.0, 0.0]);
+        assert_eq!(share_lane_time(&[]), [0.0; 0]);
     }
 
     #[test]
