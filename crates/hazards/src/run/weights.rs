@@ -142,10 +142,14 @@ impl Weights {
         if !self.resends || self.members[number].changed.is_none_or(|changed| changed.now != 0) {
             return Ok(());
         }
-        self.members[number].resent = Some(self.socket.cut(server)?);
+        let cut_before = self.socket.cut(server)?;
         // The sessions come last: the hazard may end now, and then responses begin.
         let waiting = self.socket.waiting_sessions(&self.backend, server);
         let waiting = waiting.with_context(|| format!("cannot read the sessions at {name}"))?;
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        self.members[number].resent = Some(cut_before);
         self.sent_again += waiting.len() as u64;
         self.socket.end_sessions(&waiting).with_context(|| format!("cannot end the sessions at {name}"))
     }
