@@ -6,6 +6,7 @@ The drivers run beside the node's programs, on the lane, where they are other pr
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -102,8 +103,9 @@ def worker_of_ray_runs_in_a_lane():
     with lane_on_offer():
         cluster.start(
             "ray-head", "taskset", "-c", LANE, *ray, "-m", "ray.scripts.scripts", *head, "--include-dashboard=false", "--block",
-            f"--temp-dir={cluster.dir}/ray",
+            f"--temp-dir={cluster.dir}/ray-head",
         )
+        wait_until("the head listens", lambda: is_listening(GATEWAY, port), 60)
         with open(f"{EXAMPLES}/ray-workers.yaml") as file:
             cluster.kubectl("apply", "-f", "-", text=file.read().replace("ray-head:6379", address))
         worker = wait_until("there is a worker", lambda: [name for name in pods() if name.startswith("ray-workers-")])[0]
@@ -153,6 +155,12 @@ def run_beside_load(driver, pod, wanted):
             raise Failure(f"the job says not `{wanted}` but {said[-2000:]}")
         took = time.monotonic() - began
     return f"done after {took:.1f} s; batch had {shares['batch_s']:.1f} s of CPU, {shares_text(shares)}"
+
+
+def is_listening(host, port):
+    with contextlib.suppress(OSError), socket.create_connection((host, port)):
+        return True
+    return False
 
 
 def pods():

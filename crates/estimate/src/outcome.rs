@@ -128,7 +128,8 @@ pub fn simulate(
     // A core's batch lanes are simulated as equal; the recording may have fewer lanes than that.
     let per_core = (model.machine.lanes_per_core - 1) as f64;
     let lanes = recording.head.batch_lanes.len() as f64;
-    let batch_per_day_s = figures.batch_utilisation / per_core * lanes * DAY_S * (1.0 - recording.others_share());
+    let open_share = recording.unneeded_share() * (1.0 - recording.others_share());
+    let batch_per_day_s = figures.batch_utilisation / per_core * lanes * DAY_S * open_share;
     Outcome { setting, slowdown, figures, batch_per_day_s }
 }
 
@@ -191,7 +192,9 @@ mod tests {
             .collect();
         requests.sort_by_key(|request| request.arrived);
         let lanes = vec![LaneSecond { busy: 1_000 * 4_000 + 100 * 1_000, turns: 1_100 }, LaneSecond::default()];
-        let second = Second { length: 10_000_000, lanes, beside_idle: 1, empty: 1, ..Second::default() };
+        // The two lanes are without the service for 79.5 % of the time.
+        let second =
+            Second { length: 10_000_000, lanes, beside_idle: 7_950_000, empty: 7_950_000, ..Second::default() };
         let head = Head {
             service: "port:1".to_owned(),
             request_lanes: vec![0, 2],
@@ -215,6 +218,21 @@ mod tests {
             assert!((0.97..1.1).contains(&ratio), "p{percentile}: {ns} {}", recorded(percentile));
         }
         assert!((figures.lc_utilisation - 0.205).abs() < 0.01, "{}", figures.lc_utilisation);
+    }
+
+    #[test]
+    fn batch_has_no_time_of_waits_and_of_others() {
+        let mut recording = recording();
+        let tasks = Tasks::new(&recording);
+        let objective = Objective { percentile: 99.0, limit_ns: 1 };
+        let mut share_with = |beside_idle, empty| {
+            recording.seconds.iter_mut().for_each(|second| (second.beside_idle, second.empty) = (beside_idle, empty));
+            simulate(&recording, &tasks, Setting::Lent(PolicyKind::BorrowIdle), objective, 1.0).batch_share()
+        };
+        let whole = share_with(7_950_000, 7_950_000);
+        assert!((0.7..0.8).contains(&whole), "{whole}");
+        let ratio = share_with(7_950_000 / 5 * 4, 7_950_000 / 5 * 2) / whole;
+        assert!((ratio - 0.4).abs() < 1e-9, "a fifth is waits, and others have half of the rest: {ratio}");
     }
 
     #[test]

@@ -329,6 +329,16 @@ impl Recording {
         busy / (all * self.head.request_lanes.len() as f64).max(1.0)
     }
 
+    /// Returns the share of the time in which the service has no CPU in which it needs none either. In the rest of it a
+    /// thread of the service is woken and does not run yet, so batch has to be off its lane.
+    pub fn unneeded_share(&self) -> f64 {
+        let beside_idle: f64 = self.seconds.iter().map(|second| second.beside_idle as f64).sum();
+        let length: f64 = self.seconds.iter().map(|second| second.length as f64).sum();
+        let idle = beside_idle / (length * self.head.batch_lanes.len() as f64).max(1.0);
+        let without_cpu = 1.0 - self.busy_share();
+        if beside_idle > 0.0 && without_cpu > 0.0 { (idle / without_cpu).min(1.0) } else { 1.0 }
+    }
+
     /// Returns the share of the batch lanes' time beside the idle service that other programs, the kernel and the
     /// hypervisor had.
     pub fn others_share(&self) -> f64 {
