@@ -8,7 +8,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 
 from cluster import GATEWAY, TOKEN, Failure, Skipped, free_port, wait_until
@@ -96,7 +95,7 @@ def worker_of_ray_runs_in_a_lane():
     modules = {f"engines/{name}": f"{ENGINES}/{name}" for name in os.listdir(ENGINES) if name.endswith(".py")}
     image = "rayproject/ray:2.60.0"
     cluster.make_image(image, {**files, **modules, "bin/ray": start}, [], folders, ["PYTHONPATH=/engines", "HOME=/tmp"])
-    ray = ["env", f"PYTHONPATH={ENGINES}", "RAY_USAGE_STATS_ENABLED=0", sys.executable]
+    ray = ["env", f"PYTHONPATH={ENGINES}", "RAY_USAGE_STATS_ENABLED=0", python]
     port = free_port()
     address = f"{GATEWAY}:{port}"
     head = ["start", "--head", f"--node-ip-address={GATEWAY}", f"--port={port}", "--num-cpus=0"]
