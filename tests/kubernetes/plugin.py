@@ -1,5 +1,6 @@
 """Lanes by the device plugin."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,7 +8,7 @@ import socket
 import subprocess
 import time
 
-from cluster import Failure, node_groups, wait_until
+from cluster import NODE, Failure, node_groups, wait_until
 from node import (
     LANE, RESOURCE, SERVICE_CPU, audited, batch_pod, binaries, check_runs_on, cluster, container, cpu_ns, cpus_of,
     group_of, lane_times, loaded, offer, read, saturated, seconds_until, share_for_batch, shares_since,
@@ -32,6 +33,39 @@ def pod_that_asks_for_a_lane_runs():
     cluster.create(batch_pod("batch"))
     took = seconds_until("batch runs", lambda: cluster.phase("batch") == "Running", 30)
     return f"after {took:.1f} s, on CPUs {cpus_of('batch')}"
+
+
+def placement_follows_what_is_free():
+    """The second node is an object of the API: pods are placed there, and nothing runs."""
+    cluster.delete_pod("batch")
+    with second_node() as second:
+        full = batch_pod("full")
+        full["spec"]["nodeName"] = second
+        cluster.create(full, batch_pod("batch"))
+        wait_until("batch runs beside the full node", lambda: cluster.phase("batch") == "Running", 30)
+        first = cluster.pod("batch")["spec"]["nodeName"]
+        cluster.create(batch_pod("next"))
+        wait_until("no node is free", lambda: has_event("next", "FailedScheduling"), 30)
+        cluster.kubectl("delete", "pod", "full", "--force", "--grace-period=0")
+        wait_until("the next pod is placed", lambda: cluster.pod("next")["spec"].get("nodeName"), 30)
+        then = cluster.pod("next")["spec"]["nodeName"]
+        cluster.kubectl("delete", "pod", "next", "--force", "--grace-period=0")
+    if [first, then] != [NODE, second]:
+        raise Failure(f"beside the full node batch is placed on {first}, and then on {then}")
+    return "on the node with a free lane, and then on the other"
+
+
+@contextlib.contextmanager
+def second_node():
+    name = "second"
+    cluster.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    resources = {"cpu": "4", "memory": "4Gi", "pods": "110", RESOURCE: "1"}
+    ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastHeartbeatTime": None}
+    state = json.dumps({"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}})
+    cluster.kubectl("patch", "node", name, "--subresource=status", "--type=merge", "-p", state)
+    wait_until("it is ready", lambda: not cluster.get(f"/api/v1/nodes/{name}")["spec"].get("taints"), 30)
+    yield name
+    cluster.kubectl("delete", "node", name)
 
 
 def saturated_service_takes_no_new_batch():

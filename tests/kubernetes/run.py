@@ -24,6 +24,7 @@ TESTS = [
     plugin.node_offers_the_lane_of_a_guaranteed_pod,
     plugin.pod_that_asks_for_a_lane_runs,
     plugin.batch_is_confined_to_its_lane,
+    plugin.placement_follows_what_is_free,
     plugin.saturated_service_takes_no_new_batch,
     plugin.burstable_pod_with_a_lane_is_batch,
     plugin.batch_is_held_while_the_service_is_saturated_and_may_be_deleted,
