@@ -94,7 +94,11 @@ pub(super) fn checks(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Check
         let jobs = &one.jobs;
         Some((jobs.submitted as f64 - (jobs.done + jobs.waiting + jobs.running) as f64).abs())
     });
-    let rejected = worst(|one| (one.offers_every_s == 0.0).then_some(one.jobs.rejected as f64));
+    // Without the axis, the age is that of the scenario, which need not be 0.
+    let rejected = worst(|one| {
+        let is_fresh = one.outcome.number(OFFERS_EVERY) == Some(0.0);
+        is_fresh.then_some(one.jobs.rejected as f64)
+    });
     let late_ns = worst(|one| Some(one.fleet.objective_ns? as f64));
     let refused = worst(|one| Some((one.outcome.figures.refused + one.fleet.failed) as f64));
     let mut checks = Vec::new();
