@@ -128,7 +128,9 @@ pub fn simulate(
     // A core's batch lanes are simulated as equal; the recording may have fewer lanes than that.
     let per_core = (model.machine.lanes_per_core - 1) as f64;
     let lanes = recording.head.batch_lanes.len() as f64;
-    let open_share = recording.unneeded_share() * (1.0 - recording.others_share());
+    // Without Sidelane, batch also runs while a woken thread of the service waits.
+    let unneeded_share = if setting == Setting::Unmanaged { 1.0 } else { recording.unneeded_share() };
+    let open_share = unneeded_share * (1.0 - recording.others_share());
     let batch_per_day_s = figures.batch_utilisation / per_core * lanes * DAY_S * open_share;
     Outcome { setting, slowdown, figures, batch_per_day_s }
 }
@@ -225,14 +227,18 @@ mod tests {
         let mut recording = recording();
         let tasks = Tasks::new(&recording);
         let objective = Objective { percentile: 99.0, limit_ns: 1 };
-        let mut share_with = |beside_idle, empty| {
+        let mut shares_with = |beside_idle, empty| {
             recording.seconds.iter_mut().for_each(|second| (second.beside_idle, second.empty) = (beside_idle, empty));
-            simulate(&recording, &tasks, Setting::Lent(PolicyKind::BorrowIdle), objective, 1.0).batch_share()
+            [Setting::Lent(PolicyKind::BorrowIdle), Setting::Unmanaged]
+                .map(|setting| simulate(&recording, &tasks, setting, objective, 1.0).batch_share())
         };
-        let whole = share_with(7_950_000, 7_950_000);
+        let [whole, unmanaged] = shares_with(7_950_000, 7_950_000);
         assert!((0.7..0.8).contains(&whole), "{whole}");
-        let ratio = share_with(7_950_000 / 5 * 4, 7_950_000 / 5 * 2) / whole;
+        let [open, unmanaged_open] = shares_with(7_950_000 / 5 * 4, 7_950_000 / 5 * 2);
+        let ratio = open / whole;
         assert!((ratio - 0.4).abs() < 1e-9, "a fifth is waits, and others have half of the rest: {ratio}");
+        let ratio = unmanaged_open / unmanaged;
+        assert!((ratio - 0.5).abs() < 1e-9, "others have half, and waits are its own: {ratio}");
     }
 
     #[test]

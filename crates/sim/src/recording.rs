@@ -322,19 +322,21 @@ impl Recording {
         self.seconds.iter().fold(0_u64, |sum, second| sum.saturating_add(second.length)).saturating_mul(UNIT_NS)
     }
 
+    fn sum(&self, part: fn(&Second) -> u64) -> f64 {
+        self.seconds.iter().map(|second| part(second) as f64).sum()
+    }
+
     /// Returns the share of the request lanes' time for which the service had them.
     pub fn busy_share(&self) -> f64 {
         let busy: f64 = self.seconds.iter().flat_map(|second| &second.lanes).map(|lane| lane.busy as f64).sum();
-        let all: f64 = self.seconds.iter().map(|second| second.length as f64).sum();
-        busy / (all * self.head.request_lanes.len() as f64).max(1.0)
+        busy / (self.sum(|second| second.length) * self.head.request_lanes.len() as f64).max(1.0)
     }
 
     /// Returns the share of the time in which the service has no CPU in which it needs none either. In the rest of it a
     /// thread of the service is woken and does not run yet, so batch has to be off its lane.
     pub fn unneeded_share(&self) -> f64 {
-        let beside_idle: f64 = self.seconds.iter().map(|second| second.beside_idle as f64).sum();
-        let length: f64 = self.seconds.iter().map(|second| second.length as f64).sum();
-        let idle = beside_idle / (length * self.head.batch_lanes.len() as f64).max(1.0);
+        let beside_idle = self.sum(|second| second.beside_idle);
+        let idle = beside_idle / (self.sum(|second| second.length) * self.head.batch_lanes.len() as f64).max(1.0);
         let without_cpu = 1.0 - self.busy_share();
         if beside_idle > 0.0 && without_cpu > 0.0 { (idle / without_cpu).min(1.0) } else { 1.0 }
     }
@@ -342,9 +344,8 @@ impl Recording {
     /// Returns the share of the batch lanes' time beside the idle service that other programs, the kernel and the
     /// hypervisor had.
     pub fn others_share(&self) -> f64 {
-        let sum = |part: fn(&Second) -> u64| self.seconds.iter().map(|second| part(second) as f64).sum::<f64>();
-        let all = sum(|second| second.beside_idle);
-        if all > 0.0 { (1.0 - sum(|second| second.empty) / all).clamp(0.0, 1.0) } else { 0.0 }
+        let all = self.sum(|second| second.beside_idle);
+        if all > 0.0 { (1.0 - self.sum(|second| second.empty) / all).clamp(0.0, 1.0) } else { 0.0 }
     }
 
     /// Returns the number of requests of which no record was read.

@@ -117,7 +117,7 @@ fn share_lane_time(requests: &[RecordedRequest]) -> Vec<f64> {
 
 /// Returns the numbers of requests in the order of a key.
 fn order_by<K: Ord>(requests: &[RecordedRequest], key: impl Fn(&RecordedRequest) -> K) -> Vec<u32> {
-    let count = u32::try_from(requests.len()).expect("a recording of so many requests has no place in memory");
+    let count = u32::try_from(requests.len()).expect("a recording has fewer than 2³² requests");
     let mut order: Vec<u32> = (0..count).collect();
     order.sort_unstable_by_key(|number| key(&requests[*number as usize]));
     order
