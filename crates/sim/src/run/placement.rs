@@ -4,17 +4,15 @@ use sidelane_report::{Check, Unit};
 
 use super::rows::text_value;
 use crate::fleet::{FleetFigures, PlacementFigures};
+use crate::time::Nanos;
 use crate::{Experiment, Outcome};
-
-/// Path of the age of offers.
-const OFFERS_EVERY: &str = "fleet.placement.offers_every_s";
 
 /// Outcome of a fleet whose scheduler placed jobs.
 struct Placed<'o> {
     /// Name of the case and setting.
     name: String,
-    /// Largest age of the scheduler's view of offers, in seconds.
-    offers_every_s: f64,
+    /// Largest age of the scheduler's view of offers.
+    offers_every_ns: Nanos,
     outcome: &'o Outcome,
     fleet: FleetFigures,
     jobs: PlacementFigures,
@@ -24,14 +22,15 @@ struct Placed<'o> {
 
 fn placed<'o>(experiment: &Experiment, outcomes: &'o [Outcome]) -> Vec<Placed<'o>> {
     let of_outcome = |(index, outcome): (usize, &'o Outcome)| {
-        let point = &outcomes[index - index % experiment.settings().count().max(1)..];
-        let alone = point.iter().take(experiment.settings().count()).find(|other| other.setting == "alone");
+        let settings = experiment.settings().count().max(1);
+        let point = &outcomes[index - index % settings..];
+        let alone = point.iter().take(settings).find(|other| other.setting == "alone");
         let fleet = outcome.fleet?;
         let names = outcome.at.iter().filter_map(|(_, value)| text_value(value));
         let name: Vec<&str> = names.chain([outcome.setting.as_str()]).collect();
         Some(Placed {
             name: name.join(", "),
-            offers_every_s: outcome.number(OFFERS_EVERY).unwrap_or(0.0),
+            offers_every_ns: experiment.points[index / settings].fleet.as_ref()?.placement.as_ref()?.offers_every_ns,
             outcome,
             fleet,
             jobs: fleet.placement?,
@@ -52,8 +51,8 @@ pub(super) fn findings(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Str
 
 fn finding(name: &str, all: &[Placed]) -> Option<String> {
     let of_name = || all.iter().filter(|one| one.name == name);
-    let by_age = |one: &&Placed, other: &&Placed| one.offers_every_s.total_cmp(&other.offers_every_s);
-    let (newest, oldest) = (of_name().min_by(by_age)?, of_name().max_by(by_age)?);
+    let age = |one: &&Placed| one.offers_every_ns;
+    let (newest, oldest) = (of_name().min_by_key(age)?, of_name().max_by_key(age)?);
     let time = |ns: u64| Unit::Ns.human(ns as f64);
     let alone = newest.alone_p99_ns.map_or(String::new(), |ns| format!(", {} alone", time(ns)));
     let saved = |one: &Placed| Unit::Count.human(one.fleet.servers_saved().round());
@@ -63,12 +62,12 @@ fn finding(name: &str, all: &[Placed]) -> Option<String> {
         Unit::Count.human(newest.fleet.nodes as f64),
         time(newest.fleet.p99_ns),
     );
-    if oldest.offers_every_s > newest.offers_every_s {
+    if oldest.offers_every_ns > newest.offers_every_ns {
         let wait = |one: &Placed| Unit::Ms.human(one.jobs.wait_p99_ms as f64);
         let lost = |one: &Placed| Unit::S.human(one.jobs.lost_work_ns / 1e9);
-        let every = |one: &Placed| match one.offers_every_s {
-            0.0 => "at each step".to_owned(),
-            seconds => format!("every {}", Unit::S.human(seconds)),
+        let every = |one: &Placed| match one.offers_every_ns {
+            0 => "at each step".to_owned(),
+            ns => format!("every {}", Unit::S.human(ns as f64 / 1e9)),
         };
         text += &format!(
             " If the scheduler sees offers {} instead of {}: {} servers saved; p99 of the jobs' wait {} instead of {}; \
@@ -94,11 +93,7 @@ pub(super) fn checks(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Check
         let jobs = &one.jobs;
         Some((jobs.submitted as f64 - (jobs.done + jobs.waiting + jobs.running) as f64).abs())
     });
-    // Without the axis, the age is that of the scenario, which need not be 0.
-    let rejected = worst(|one| {
-        let is_fresh = one.outcome.number(OFFERS_EVERY) == Some(0.0);
-        is_fresh.then_some(one.jobs.rejected as f64)
-    });
+    let rejected = worst(|one| (one.offers_every_ns == 0).then_some(one.jobs.rejected as f64));
     let late_ns = worst(|one| Some(one.fleet.objective_ns? as f64));
     let refused = worst(|one| Some((one.outcome.figures.refused + one.fleet.failed) as f64));
     let mut checks = Vec::new();
