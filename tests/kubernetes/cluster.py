@@ -66,6 +66,13 @@ def free_port():
         return found.getsockname()[1]
 
 
+def is_listening(address):
+    """Connects to the path of a socket, or to (host, port)."""
+    with socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET) as found:
+        found.connect(address)
+        return True
+
+
 def forward(address, target):
     """Passes the connections at an address on to a server, until this process ends."""
     server = socket.create_server(address)

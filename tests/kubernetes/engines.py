@@ -6,11 +6,10 @@ The drivers run beside the node's programs, on the lane, where they are other pr
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import time
 
-from cluster import GATEWAY, TOKEN, Failure, Skipped, free_port, wait_until
+from cluster import GATEWAY, TOKEN, Failure, Skipped, free_port, is_listening, wait_until
 from node import (
     LANE, RESOURCE, binaries, cache, cluster, container, cpus_of, lane_times, loaded, offer, root,
     shares_since, shares_text, start_agent, start_redis,
@@ -104,7 +103,7 @@ def worker_of_ray_runs_in_a_lane():
             "ray-head", "taskset", "-c", LANE, *ray, "-m", "ray.scripts.scripts", *head, "--include-dashboard=false", "--block",
             f"--temp-dir={cluster.dir}/ray-head",
         )
-        wait_until("the head listens", lambda: is_listening(GATEWAY, port), 60)
+        wait_until("the head listens", lambda: is_listening((GATEWAY, port)), 60)
         with open(f"{EXAMPLES}/ray-workers.yaml") as file:
             cluster.kubectl("apply", "-f", "-", text=file.read().replace("ray-head:6379", address))
         worker = wait_until("there is a worker", lambda: [name for name in pods() if name.startswith("ray-workers-")])[0]
@@ -154,12 +153,6 @@ def run_beside_load(driver, pod, wanted):
             raise Failure(f"the job says not `{wanted}` but {said[-2000:]}")
         took = time.monotonic() - began
     return f"done after {took:.1f} s; batch had {shares['batch_s']:.1f} s of CPU, {shares_text(shares)}"
-
-
-def is_listening(host, port):
-    with contextlib.suppress(OSError), socket.create_connection((host, port)):
-        return True
-    return False
 
 
 def pods():

@@ -4,11 +4,10 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 
-from cluster import NODE, Failure, node_groups, wait_until
+from cluster import NODE, Failure, is_listening, node_groups, wait_until
 from node import (
     LANE, RESOURCE, SERVICE_CPU, audited, batch_pod, binaries, check_runs_on, cluster, container, cpu_ns, cpus_of,
     group_of, lane_times, loaded, offer, read, saturated, seconds_until, share_for_batch, shares_since,
@@ -208,12 +207,6 @@ def frozen_groups():
     shown = subprocess.run(
         ["grep", "-rlE", "FROZEN|FREEZING", "--include=freezer.state", *node_groups()], capture_output=True, text=True)
     return shown.stdout.split()
-
-
-def is_listening(path):
-    with socket.socket(socket.AF_UNIX) as found:
-        found.connect(path)
-        return True
 
 
 def has_event(name, reason):
